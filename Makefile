@@ -1,0 +1,67 @@
+# Everything happens in .venv. A stamp is written only when an install has finished, so an interrupted one starts again.
+
+PYTHON ?= python3
+CPU ?=
+
+BIN := .venv/bin
+comma := ,
+PIP := $(BIN)/python -m pip install -q
+PINS := pyproject.toml constraints.txt
+TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    set up, translate a sentence, open the explorer"
+	@echo "make test    set up, run everything that proves it works"
+	@echo "make bench   set up, measure training speed"
+	@echo "make clean   remove .venv and what tools left behind; runs/ and models/ stay"
+	@echo ""
+	@echo "CPU=1              on Linux, take the CPU build of PyTorch (hundreds of MB instead of gigabytes)"
+	@echo "PYTHON=python3.12  choose the Python to set up with (3.11 or newer)"
+
+demo: .venv/.runtime
+	@$(BIN)/glassformer demo
+
+test: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/training_speed.py
+
+.venv/.created:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+# The CPU build goes in first and alone; the constraint is then already met, and the rest comes from the usual index.
+define install
+@echo "Installing $(1) into .venv: some minutes the first time, seconds after that."
+$(if $(CPU),@$(PIP) --no-deps --index-url $(TORCH_CPU_INDEX) $(TORCH))
+@$(PIP) -c constraints.txt -e '$(2)'
+endef
+
+.venv/.runtime: .venv/.created $(PINS)
+	$(call install,Glassformer and PyTorch,.)
+	@touch $@
+
+.venv/.dev: .venv/.created $(PINS)
+	$(call install,Glassformer$(comma) PyTorch and the test tools,.[dev])
+	@touch .venv/.runtime $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""How the next token is drawn: temperature, then top-k, then softmax, then top-p."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """Logits (…, V) → the probabilities a token is drawn from.
+
+    softmax(logits / temperature) over the `top_k` largest (before the softmax; 0 means all), then the fewest of them whose
+    probabilities reach `top_p` (after it), rescaled to sum to 1. Temperature 0 is greedy: all weight on the largest.
+    """
+    if temperature == 0:
+        return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
+    logits = logits / temperature
+    if 0 < top_k < logits.size(-1):
+        chosen = logits.topk(top_k, dim=-1)
+        logits = torch.full_like(logits, -math.inf).scatter(-1, chosen.indices, chosen.values)
+    probs = logits.softmax(-1)
+    if top_p < 1:
+        ranked, order = probs.sort(-1, descending=True, stable=True)
+        before = ranked.cumsum(-1) - ranked  # what more likely tokens hold already
+        ranked = ranked.masked_fill(before >= top_p, 0.0)
+        probs = torch.zeros_like(probs).scatter(-1, order, ranked)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
+
+
+def draw(probs: Tensor, generators: list[torch.Generator]) -> Tensor:
+    """One token for each row of probs (B, V), each from its own generator, so that rows do not depend on their neighbours."""
+    u = torch.cat([torch.rand(1, generator=g, dtype=torch.float64) for g in generators])
+    total = probs.double().cumsum(-1)
+    drawn = torch.searchsorted(total, (u * total[:, -1]).unsqueeze(1), right=True).squeeze(1)
+    last = (probs > 0).long().cumsum(-1).argmax(-1)  # rounding must never reach past the last possible token
+    return torch.minimum(drawn, last)

@@ -1,0 +1,147 @@
+"""Writing a sequence: greedy, sampled or by beam, once for every model that can `step`.
+
+Rows of the batch are independent: a row that has ended leaves the batch, and no row's result depends on its neighbours.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassformer.decoding.sampling import distribution, draw
+from glassformer.decoding.state import Hypothesis, Limits, Model
+
+Choose = Callable[[Tensor, Tensor], Tensor]  # log p (B, V) and which rows they are (B) → a token each (B)
+
+
+@torch.no_grad()
+def greedy(model: Model, state: Any, limits: Limits) -> list[Hypothesis]:
+    """The likeliest token at every step."""
+    return _one_each(model, state, limits, lambda log_probs, rows: log_probs.argmax(-1))
+
+
+@torch.no_grad()
+def sample(
+    model: Model, state: Any, limits: Limits, *, seeds: list[int], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> list[Hypothesis]:
+    """A token drawn at every step; row i draws from its own generator, seeded with seeds[i]."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def choose(log_probs: Tensor, rows: Tensor) -> Tensor:
+        probs = distribution(log_probs, temperature=temperature, top_k=top_k, top_p=top_p)
+        return draw(probs, [generators[row] for row in rows.tolist()])
+
+    return _one_each(model, state, limits, choose)
+
+
+def _one_each(model: Model, state: Any, limits: Limits, choose: Choose) -> list[Hypothesis]:
+    done = [Hypothesis([]) for _ in limits.max_lengths]
+    rows = torch.arange(len(done))  # which input each row of the batch is
+    ids = torch.full((len(done),), limits.bos)
+    length = 0
+    while len(rows):
+        logits, state = model.step(ids, state)
+        log_probs = _forbid(logits.log_softmax(-1), length, rows, limits)
+        ids = choose(log_probs, rows)
+        chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1)
+        for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen.tolist(), strict=True):
+            done[row].log_probs.append(log_prob)
+            if token != limits.eos:
+                done[row].ids.append(token)
+        going = ids != limits.eos
+        if not bool(going.all()):
+            keep = going.nonzero().squeeze(1)
+            rows, ids, state = rows[keep], ids[keep], state.reorder(keep)
+        length += 1
+    for hypothesis in done:
+        hypothesis.score = hypothesis.log_prob / len(hypothesis.log_probs)
+    return done
+
+
+@torch.no_grad()
+def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty: float = 1.0) -> list[list[Hypothesis]]:
+    """The `width` best sequences of each row, best first, by Σ log p ÷ lengthᵅ (the end mark counts as a token).
+
+    At every step the best 2 · width continuations are looked at: those among the first `width` that end are finished, the
+    best `width` that do not go on. A row stops when it has `width` finished ones and none going on scores better than the
+    worst of them.
+    """
+    count = len(limits.max_lengths)
+    done: list[list[Hypothesis]] = [[] for _ in range(count)]
+    rows = torch.arange(count)  # (b) inputs still going
+    state = state.reorder(rows.repeat_interleave(width))
+    ids = torch.full((count * width,), limits.bos)
+    totals = torch.full((count, width), -math.inf)  # (b, K) Σ log p
+    totals[:, 0] = 0.0  # all beams begin alike, so only one of them counts
+    written = torch.empty(count, width, 0, dtype=torch.long)  # (b, K, t)
+    spent = torch.empty(count, width, 0)  # (b, K, t) log p of each
+    length = 0
+    while len(rows):
+        logits, state = model.step(ids, state)
+        log_probs = _forbid(logits.log_softmax(-1), length, rows.repeat_interleave(width), limits)
+        vocabulary = log_probs.size(1)
+        candidates = (totals.unsqueeze(2) + log_probs.view(len(rows), width, vocabulary)).flatten(1)  # (b, K·V)
+        best, where = candidates.topk(min(2 * width, candidates.size(1)), dim=1)
+        parents, tokens = where // vocabulary, where % vocabulary  # (b, 2K)
+        paid = log_probs.view(len(rows), -1).gather(1, where)
+
+        ended = (tokens == limits.eos) & (best > -math.inf)
+        for i, j in ended[:, :width].nonzero().tolist():
+            parent = parents[i, j]
+            log_probs_so_far = [*spent[i, parent].tolist(), paid[i, j].item()]
+            score = best[i, j].item() / (length + 1) ** length_penalty
+            done[int(rows[i])].append(Hypothesis(written[i, parent].tolist(), log_probs_so_far, score))
+
+        alive = best.masked_fill(tokens == limits.eos, -math.inf)
+        totals, order = alive.topk(min(width, alive.size(1)), dim=1)  # stays sorted, best first
+        if totals.size(1) < width:
+            totals, order = _widen(totals, order, width)
+        parents, tokens, paid = (x.gather(1, order) for x in (parents, tokens, paid))
+        written = torch.cat((_follow(written, parents), tokens.unsqueeze(2)), dim=2)
+        spent = torch.cat((_follow(spent, parents), paid.unsqueeze(2)), dim=2)
+        length += 1
+
+        going = [
+            i
+            for i, row in enumerate(rows.tolist())
+            if not _settled(done[row], totals[i, 0].item(), width, length, length_penalty)
+        ]
+        keep = torch.tensor(going, dtype=torch.long)
+        index = (keep.unsqueeze(1) * width + parents[keep]).flatten()
+        rows, totals, written, spent = rows[keep], totals[keep], written[keep], spent[keep]
+        ids, state = tokens[keep].flatten(), state.reorder(index)
+    return [sorted(found, key=lambda h: -h.score)[:width] for found in done]
+
+
+def _settled(found: list[Hypothesis], best_going: float, width: int, length: int, length_penalty: float) -> bool:
+    if best_going == -math.inf:
+        return True
+    if len(found) < width:
+        return False
+    worst = sorted((h.score for h in found), reverse=True)[width - 1]
+    return best_going / length**length_penalty <= worst
+
+
+def _widen(totals: Tensor, order: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Beams wider than there are continuations: the missing ones are impossible."""
+    missing = width - totals.size(1)
+    impossible = totals.new_full((totals.size(0), missing), -math.inf)
+    return torch.cat((totals, impossible), 1), torch.cat((order, order[:, :1].expand(-1, missing)), 1)
+
+
+def _follow(history: Tensor, parents: Tensor) -> Tensor:
+    return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
+
+
+def _forbid(log_probs: Tensor, length: int, rows: Tensor, limits: Limits) -> Tensor:
+    """log p (B, V) with what may not be written at this length set to −∞; at a row's maximum only the end remains."""
+    banned = [*limits.banned, *([limits.eos] if length < limits.min_length else [])]
+    allowed = log_probs.index_fill(1, torch.tensor(banned, dtype=torch.long), -math.inf)
+    full = torch.tensor([length >= limits.max_lengths[row] for row in rows.tolist()])
+    if bool(full.any()):
+        only_end = torch.full_like(log_probs, -math.inf)
+        only_end[:, limits.eos] = log_probs[:, limits.eos]
+        allowed = torch.where(full.unsqueeze(1), only_end, allowed)
+    return allowed

@@ -1,0 +1,40 @@
+"""What decoding asks of a model: nothing but `step` and a state that can be reordered."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from torch import Tensor
+
+
+class State(Protocol):
+    def reorder(self, index: Tensor) -> Self:
+        """The state whose row i is this one's row index[i]."""
+
+
+class Model(Protocol):
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The last token of each row (B) → logits of the next (B, V), and the state after reading it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a sequence begins and ends. Lengths count tokens without the end mark, one maximum per row."""
+
+    bos: int
+    eos: int
+    max_lengths: list[int]
+    min_length: int = 0
+    banned: tuple[int, ...] = ()  # never written: padding and the like
+
+
+@dataclass
+class Hypothesis:
+    """A finished sequence: its tokens without the end mark, and log p of each token and the end mark."""
+
+    ids: list[int]
+    log_probs: list[float] = field(default_factory=list)
+    score: float = 0.0  # Σ log p ÷ lengthᵅ: what beams are ranked by
+
+    @property
+    def log_prob(self) -> float:
+        return sum(self.log_probs)

@@ -1,0 +1,97 @@
+"""Attention: a soft look-up of values by how well their keys answer a query.
+
+Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V        ("Attention Is All You Need", equation 1)
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.layers.positions import Rotary
+from glassformer.trace import tap, traced
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """The keys (B, H, S, d_k) and values (B, H, S, d_v) that queries look up: kept between decoding steps, never changed."""
+
+    k: Tensor
+    v: Tensor
+
+    @property
+    def length(self) -> int:
+        return self.k.size(2)
+
+    def extend(self, new: "KeyValues") -> "KeyValues":
+        return KeyValues(torch.cat((self.k, new.k), dim=2), torch.cat((self.v, new.v), dim=2))
+
+    def reorder(self, index: Tensor) -> "KeyValues":
+        return KeyValues(self.k.index_select(0, index), self.v.index_select(0, index))
+
+
+class Attention(nn.Module):
+    """Multi-head attention of `x` to itself, or to `memory` if there is one.
+
+    All heads are one matrix product: W_Q is D × H·d_k. Q comes from `x`; K and V come from `memory` (errors in this are
+    common: in the decoder's cross-attention the *queries* are the decoder's). Additive scores are Bahdanau's
+    wᵀ tanh(q + k), where q and k are already projected.
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, d_k: int = 0, d_v: int = 0, scores: str = "dot", rotary: Rotary | None = None
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.d_k = d_k or width // heads
+        self.d_v = d_v or width // heads
+        self.rotary = rotary
+        self.q = nn.Linear(width, heads * self.d_k)
+        self.k = nn.Linear(width, heads * self.d_k)
+        self.v = nn.Linear(width, heads * self.d_v)
+        self.o = nn.Linear(heads * self.d_v, width)
+        self.w = nn.Parameter(torch.empty(heads, 1, 1, self.d_k)) if scores == "additive" else None
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, *, mask: Tensor | None = None, state: KeyValues | None = None
+    ) -> tuple[Tensor, KeyValues]:
+        """x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, S), True = may look → (B, T, D) and what was looked up.
+
+        With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses the earlier ones as they are.
+        """
+        q = self._split(self.q(x), self.d_k)  # (B, H, T, d_k)
+        if memory is None:
+            start = state.length if state else 0
+            q = self.rotary(q, start) if self.rotary else q
+            new = self._look_up(x, start)
+            known = state.extend(new) if state else new
+        else:
+            known = state or self._look_up(memory, 0)
+        z = self._attend(q, known.k, known.v, mask)  # (B, H, T, d_v)
+        out = self.o(z.transpose(1, 2).flatten(2))  # (B, T, H·d_v) → (B, T, D)
+        return tap(self, "out", out), known
+
+    def _look_up(self, memory: Tensor, start: int) -> KeyValues:
+        k = self._split(self.k(memory), self.d_k)
+        v = self._split(self.v(memory), self.d_v)
+        return KeyValues(self.rotary(k, start) if self.rotary else k, v)
+
+    def _split(self, x: Tensor, size: int) -> Tensor:
+        return x.unflatten(-1, (self.heads, size)).transpose(1, 2)  # (B, T, H·size) → (B, H, T, size)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        if self.w is None and not traced():
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        q, k, v = tap(self, "q", q), tap(self, "k", k), tap(self, "v", v)
+        scores = tap(self, "scores", self._scores(q, k))  # (B, H, T, S)
+        scaled = tap(self, "scaled", scores / math.sqrt(self.d_k) if self.w is None else scores)
+        masked = tap(self, "masked", scaled if mask is None else scaled.masked_fill(~mask, -math.inf))
+        pattern = tap(self, "pattern", masked.softmax(-1))  # e^−∞ = 0: what is masked gets no weight
+        return tap(self, "z", pattern @ v)
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        if self.w is None:
+            return q @ k.transpose(-1, -2)
+        return (torch.tanh(q.unsqueeze(3) + k.unsqueeze(2)) * self.w).sum(-1)  # (B, H, T, S, d_k) → (B, H, T, S)

@@ -1,0 +1,60 @@
+"""The loss over the vocabulary, without ever holding all its logits."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Computes the gradient along with the loss, chunk by chunk, since d loss / d logits = softmax − target."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        n, vocabulary = states.size(0), weight.size(0)
+        grad_states = torch.empty_like(states)
+        grad_weight = torch.zeros_like(weight)
+        loss, plain = states.new_zeros(()), states.new_zeros(())
+        logits = states.new_empty(min(CHUNK, n), vocabulary)
+        for start in range(0, n, CHUNK):
+            h, y = states[start : start + CHUNK], targets[start : start + CHUNK].unsqueeze(1)
+            chunk = torch.mm(h, weight.t(), out=logits[: h.size(0)])
+            log_z = chunk.logsumexp(1, keepdim=True)
+            nll = (log_z - chunk.gather(1, y)).sum()
+            plain += nll
+            loss += (1 - smoothing) * nll
+            if smoothing:
+                loss += smoothing * (log_z.sum() - chunk.mean(1).sum())
+            chunk.sub_(log_z).exp_()  # softmax, in place
+            if smoothing:
+                chunk.sub_(smoothing / vocabulary)
+            chunk.scatter_add_(1, y, chunk.new_full(y.shape, smoothing - 1))
+            torch.mm(chunk, weight, out=grad_states[start : start + CHUNK])
+            grad_weight.addmm_(chunk.t(), h)
+        ctx.save_for_backward(grad_states, grad_weight)
+        return loss, plain
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_states, grad_weight = ctx.saved_tensors
+        return grad_states.mul_(grads[0]), grad_weight.mul_(grads[0]), None, None
+
+
+def linear_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Sums over N positions of the smoothed loss, which trains, and of −log p(target), which is reported.
+
+    states (N, D), weight (V, D), targets (N): logits are states · weightᵀ; the smoothed target is
+    (1 − ε) · one-hot + ε / V. Only the first sum carries a gradient.
+    """
+    if torch.is_grad_enabled():
+        loss, plain = _LinearCrossEntropy.apply(states, weight, targets, smoothing)
+        return loss, plain.detach()
+    loss, plain = states.new_zeros(()), states.new_zeros(())
+    for h, y in zip(states.split(CHUNK), targets.split(CHUNK), strict=True):
+        log_p = (h @ weight.t()).log_softmax(1)
+        nll = -log_p.gather(1, y.unsqueeze(1)).sum()
+        plain += nll
+        loss += (1 - smoothing) * nll - smoothing * log_p.mean(1).sum()
+    return loss, plain

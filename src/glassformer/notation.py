@@ -1,0 +1,72 @@
+"""The one table of named tensors: what each is, its shape, its equation, its label in English and Chinese.
+
+Letters: B batch, T query length, S key length, D model width, H heads, d_k, d_v widths of one head, F inner width,
+V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`, `describe` finds the row.
+"""
+
+from dataclasses import dataclass
+
+from glassformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Notation:
+    name: str
+    shape: str
+    equation: str
+    english: str
+    chinese: str
+
+
+TABLE = {
+    row.name: row
+    for row in (
+        Notation("embed.token", "T D", "√D · E[id]", "token embedding", "词嵌入"),
+        Notation("embed.position", "T D", "sin(pos / 10000^(2i/D)), cos(…)", "position encoding", "位置编码"),
+        Notation("embed.sum", "T D", "token + position", "embedding with position", "嵌入与位置之和"),
+        Notation("block.resid_pre", "T D", "x", "residual stream before the block", "进入本层的残差流"),
+        Notation("block.resid_mid", "T D", "x + Attention(x)", "residual stream after self-attention", "自注意力之后的残差流"),
+        Notation(
+            "block.resid_cross",
+            "T D",
+            "x + Attention(x, memory)",
+            "residual stream after cross-attention",
+            "交叉注意力之后的残差流",
+        ),
+        Notation("block.resid_post", "T D", "x + FFN(x)", "residual stream after the block", "离开本层的残差流"),
+        Notation("attention.q", "H T d_k", "Q = x W_Q", "queries", "查询"),
+        Notation("attention.k", "H S d_k", "K = m W_K", "keys", "键"),
+        Notation("attention.v", "H S d_v", "V = m W_V", "values", "值"),
+        Notation("attention.scores", "H T S", "Q Kᵀ, or wᵀ tanh(q + k)", "scores", "打分"),
+        Notation("attention.scaled", "H T S", "Q Kᵀ / √d_k", "scaled scores", "缩放后的打分"),
+        Notation("attention.masked", "H T S", "−∞ where it may not look", "masked scores", "掩码后的打分"),
+        Notation("attention.pattern", "H T S", "softmax(masked)", "attention weights", "注意力权重"),
+        Notation("attention.z", "H T d_v", "pattern · V", "weighted values of each head", "各头的加权值"),
+        Notation("attention.out", "T D", "concat(z) W_O", "attention output", "注意力输出"),
+        Notation("norm.in", "T D", "x", "input of the normalisation", "归一化的输入"),
+        Notation("norm.mean", "T 1", "μ = mean(x)", "mean", "均值"),
+        Notation("norm.deviation", "T 1", "σ = √(var(x) + ε)", "standard deviation", "标准差"),
+        Notation("norm.scaled", "T D", "(x − μ) / σ", "normalised", "标准化"),
+        Notation("norm.out", "T D", "γ · (x − μ) / σ + β", "output of the normalisation", "归一化的输出"),
+        Notation("ffn.pre", "T F", "x W₁ + b₁", "inner layer before the activation", "激活前的内层"),
+        Notation("ffn.act", "T F", "max(0, x W₁ + b₁), or GELU", "inner layer after the activation", "激活后的内层"),
+        Notation("ffn.out", "T D", "act W₂ + b₂", "feed-forward output", "前馈网络输出"),
+        Notation("logits", "T V", "x Wᵀ", "scores of the vocabulary", "词表打分"),
+    )
+}
+
+_ROLES = {"self": "attention", "cross": "attention", "norm1": "norm", "norm2": "norm", "norm3": "norm"}
+
+
+def describe(path: str) -> Notation:
+    """The row of a traced tensor: `decoder.1.cross.pattern` → `attention.pattern`."""
+    *parents, name = path.split(".")
+    if not parents:
+        key = name
+    elif parents[-1].isdigit():
+        key = f"block.{name}"
+    else:
+        key = f"{_ROLES.get(parents[-1], parents[-1])}.{name}"
+    if key not in TABLE:
+        raise UserError(f"notation.py has no row for {path!r} (looked for {key!r}).")
+    return TABLE[key]

@@ -1,0 +1,259 @@
+"""Translation: any text → text. How pairs become tensors, what the loss is, what the answer is."""
+
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glassformer import config
+from glassformer.config import DecodingOptions, Recipe
+from glassformer.decoding import search
+from glassformer.decoding.state import Hypothesis, Limits
+from glassformer.errors import UserError
+from glassformer.layers.cross_entropy import linear_cross_entropy
+from glassformer.models.transformer import Transformer
+from glassformer.tasks.languages import guess
+from glassformer.text.tokenizer import BOS, EOS, PAD, Tokenizer
+from glassformer.trace import Edit, Trace, recording
+from glassformer.weights import load_weights, named_weights, write_tensors
+
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs as tensors. Only real positions have labels."""
+
+    source: Tensor  # (B, S), ends in <eos>, padded
+    target: Tensor  # (B, T), begins with <bos>, padded: what the decoder reads
+    labels: Tensor  # (N) the token after each real one of `target`
+    places: Tensor  # (N) where those stand in `target` laid flat
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Drawing tokens instead of searching for the likeliest sentence."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Translation:
+    source: str
+    to: str
+    text: str
+    ids: Ids
+    score: float  # Σ log p ÷ lengthᵅ
+    log_probs: list[float]
+    nbest: tuple["Translation", ...] = ()  # all that were found, this one first
+
+
+class Translate:
+    """A translator: tokenizers, a model, and what is done with them."""
+
+    def __init__(self, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
+        self.recipe = recipe
+        self.source = source
+        self.target = target
+        self.model = Transformer(recipe.model, source.size, target.size, pad=PAD)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Translate":
+        """From a model folder: recipe.toml, tokenizer.json (or one for each side), model.safetensors."""
+        recipe = config.read(folder / "recipe.toml")
+        translator = cls(recipe, *load_tokenizers(folder, recipe))
+        load_weights(translator.model, folder / "model.safetensors")
+        translator.model.eval()
+        return translator
+
+    def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "recipe.toml").write_text(config.to_toml(self.recipe), encoding="utf-8")
+        save_tokenizers(folder, self.recipe, self.source, self.target)
+        write_tensors(folder / "model.safetensors", named_weights(self.model), dtype)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.recipe.data.source, self.recipe.data.target
+
+    # -- text → ids → tensors
+
+    def direction(self, text: str, to: str | None = None) -> str:
+        """The language to translate into: as told, or guessed from the script of the text."""
+        source, target = self.languages
+        if not self.recipe.data.both_ways:
+            if to not in (None, target):
+                raise UserError(f"This model translates {source} into {target}, not into {to!r}.")
+            return target
+        if to is None:
+            return target if guess(text, self.languages) == source else source
+        if to not in self.languages:
+            raise UserError(f"This model translates between {source} and {target}; it knows no {to!r}.")
+        return to
+
+    def source_ids(self, ids: Ids, to: str) -> Ids:
+        """What the encoder reads: the target tag if the model has tags, the pieces, the end."""
+        tag = [self.source.tag(f"<2{to}>")] if self.recipe.data.both_ways else []
+        return [*tag, *ids, EOS]
+
+    def batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
+        """Pairs of (what the encoder reads, target pieces) → tensors."""
+        target = pad([[BOS, *ids] for _, ids in pairs])
+        places = (target != PAD).flatten().nonzero().squeeze(1)
+        labels = torch.tensor([token for _, ids in pairs for token in (*ids, EOS)])
+        return Batch(pad([source for source, _ in pairs]), target, labels, places)
+
+    def training_batch(self, pairs: Sequence[tuple[Ids, Ids, bool]], rng: random.Random) -> Batch:
+        """As `batch`, from prepared pairs that may be turned round, with BPE-dropout on what is read."""
+        source, target = self.languages
+        dropout = self.recipe.tokenizer.dropout
+        rows = []
+        for a, b, reverse in pairs:
+            read, written, to = (b, a, source) if reverse else (a, b, target)
+            read = self.source.sample(read, dropout, rng) if dropout else read
+            rows.append((self.source_ids(read[: self.recipe.model.max_length - 2], to), written))
+        return self.batch(rows)
+
+    # -- loss
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Sums over the batch's N labels: the smoothed loss to train by, and −log p."""
+        states = self.model(batch.source, batch.target).flatten(0, 1)
+        return linear_cross_entropy(states[batch.places], self.model.output.weight, batch.labels, smoothing)
+
+    # -- answers
+
+    def translate(
+        self, text: str, to: str | None = None, options: DecodingOptions | None = None, sampling: Sampling | None = None
+    ) -> Translation:
+        return next(iter(self.translate_all([text], to, options, sampling)))
+
+    def translate_all(
+        self,
+        texts: Sequence[str],
+        to: str | None = None,
+        options: DecodingOptions | None = None,
+        sampling: Sampling | None = None,
+        *,
+        batch_tokens: int = 4096,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> list[Translation]:
+        """One translation for each text, in order; batched by length, which changes no result."""
+        options = options or self.recipe.decoding
+        towards = [self.direction(text, to) for text in texts]
+        answers = [Translation(text, into, "", [], 0.0, []) for text, into in zip(texts, towards, strict=True)]
+        sources = {
+            i: self.source_ids(ids, towards[i]) for i, ids in enumerate(self.source.encode_batch(list(texts))) if texts[i].strip()
+        }
+        for i, ids in sources.items():
+            self._check_length(ids, i, len(texts))
+        for rows in _by_budget(sorted(sources, key=lambda i: len(sources[i])), sources, batch_tokens // options.beam):
+            found = self._decode([sources[i] for i in rows], options, sampling)
+            for i, hypotheses in zip(rows, found, strict=True):
+                each = [
+                    replace(answers[i], text=self.target.decode(h.ids), ids=h.ids, score=h.score, log_probs=h.log_probs)
+                    for h in hypotheses
+                ]
+                answers[i] = replace(each[0], nbest=tuple(each))
+            progress(len(rows))
+        return answers
+
+    def _check_length(self, ids: Ids, index: int, count: int) -> None:
+        most = self.recipe.model.max_length
+        if len(ids) > most:
+            which = f"Sentence {index + 1}" if count > 1 else "The sentence"
+            raise UserError(f"{which} is {len(ids)} pieces long; this model reads at most {most}. Split it into shorter ones.")
+
+    @torch.inference_mode()
+    def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:
+        most = self.recipe.model.max_length - 1
+        longest = [min(options.max_length or 2 * len(ids) + 10, most) for ids in sources]
+        tags = tuple(self.target.tag(tag) for tag in self.target.tags)
+        limits = Limits(BOS, EOS, longest, min_length=options.min_length, banned=(PAD, BOS, *tags))
+        state = self.model.start(pad(sources))
+        if sampling is not None:
+            seeds = [_seed(sampling.seed, ids) for ids in sources]
+            found = search.sample(
+                self.model,
+                state,
+                limits,
+                seeds=seeds,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+            )
+            return [[h] for h in found]
+        if options.beam == 1:
+            return [[h] for h in search.greedy(self.model, state, limits)]
+        return search.beam(self.model, state, limits, width=options.beam, length_penalty=options.length_penalty)
+
+    # -- looking inside
+
+    @torch.inference_mode()
+    def trace(
+        self, text: str, to: str | None = None, *, target: Ids | None = None, edits: dict[str, Edit] | None = None
+    ) -> Trace:
+        """Every named tensor of one pass: the translation is found first (or given as ids), then read once, all steps at a time."""
+        into = self.direction(text, to)
+        ids = self.translate(text, into).ids if target is None else target
+        pieces = self.source.pieces(text)
+        source = self.source_ids([piece.id for piece in pieces], into)
+        self._check_length(source, 0, 1)
+        with recording(self.model, edits) as tensors:
+            self.model.logits(self.model(torch.tensor([source]), torch.tensor([[BOS, *ids]])))
+        labels = [piece.text for piece in pieces] + ["<eos>"]
+        if self.recipe.data.both_ways:
+            labels.insert(0, f"<2{into}>")
+        return Trace(tensors, source=labels, target=["<bos>", *self.target.spell(ids)])
+
+    def alignment(self, trace: Trace) -> Tensor:
+        """How much each written token looked at each source token: the last block's cross-attention, mean of its heads (T, S).
+
+        Row t is the step that wrote token t of the translation; the last row wrote <eos>.
+        """
+        return trace[f"decoder.{self.model.decoder.depth - 1}.cross.pattern"].mean(0)
+
+
+def _seed(seed: int, source: Ids) -> int:
+    """A sentence draws by the seed and itself, so its neighbours and its place in a file change nothing."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {source}".encode()).digest()[:7])
+
+
+def pad(rows: Sequence[Ids]) -> Tensor:
+    """Lists of unequal length → (B, longest), filled up with <pad>."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+
+
+def _by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:
+    """Rows in batches whose padded size stays within `tokens`; order goes from short to long."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(batch) + 1) * len(sources[i]) > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def load_tokenizers(folder: Path, recipe: Recipe) -> tuple[Tokenizer, Tokenizer]:
+    if recipe.tokenizer.shared:
+        both = Tokenizer.load(folder / "tokenizer.json")
+        return both, both
+    return Tokenizer.load(folder / "tokenizer.source.json"), Tokenizer.load(folder / "tokenizer.target.json")
+
+
+def save_tokenizers(folder: Path, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
+    if recipe.tokenizer.shared:
+        source.save(folder / "tokenizer.json")
+    else:
+        source.save(folder / "tokenizer.source.json")
+        target.save(folder / "tokenizer.target.json")

@@ -1,0 +1,118 @@
+"""Checkpoints: a folder each, appearing whole or not at all, from which a run goes on bit for bit."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import UserError
+from glassformer.text.batches import Place
+from glassformer.weights import named_weights, read_tensors, write_tensors
+
+
+@dataclass
+class Progress:
+    """Everything about a run that is not a tensor."""
+
+    update: int = 0
+    place: Place = Place()
+    seconds: float = 0.0
+    tokens: int = 0
+    best_update: int = 0
+    best_score: float | None = None
+    worse: int = 0  # validations since the best
+    threads: int = 0
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)  # one entry a validation
+
+
+class Checkpoints:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob(".*.part"):  # left by a run that was killed while writing
+            shutil.rmtree(part, ignore_errors=True)
+
+    def path(self, update: int) -> Path:
+        return self.folder / f"{update:08d}"
+
+    def updates(self) -> list[int]:
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+
+    def write(self, model: nn.Module, optimiser: torch.optim.Optimizer, ema: dict[str, Tensor], progress: Progress) -> None:
+        path = self.path(progress.update)
+        part = path.with_name(f".{path.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            part.mkdir()
+            write_tensors(part / "model.safetensors", named_weights(model))
+            write_tensors(part / "optimiser.safetensors", _flatten(model, optimiser) | {"random": torch.get_rng_state()})
+            if ema:
+                write_tensors(part / "ema.safetensors", ema)
+            with open(part / "progress.json", "w", encoding="utf-8") as file:
+                json.dump(asdict(progress), file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            shutil.rmtree(path, ignore_errors=True)
+            os.replace(part, path)
+        except (OSError, UserError) as error:
+            shutil.rmtree(part, ignore_errors=True)
+            last = self.updates()
+            kept = f"The last whole checkpoint, {self.path(last[-1])}, is intact." if last else "There is no earlier checkpoint."
+            raise UserError(f"Saving the checkpoint of update {progress.update} failed: {error}\n{kept}") from None
+
+    def read(self, model: nn.Module, optimiser: torch.optim.Optimizer, ema: dict[str, Tensor]) -> Progress | None:
+        """Puts the newest checkpoint into model, optimiser, moving average and random state; None if there is none."""
+        updates = self.updates()
+        if not updates:
+            return None
+        path = self.path(updates[-1])
+        load = read_tensors(path / "model.safetensors")
+        with torch.no_grad():
+            for name, x in named_weights(model).items():
+                x.copy_(load[name])
+        state = read_tensors(path / "optimiser.safetensors")
+        torch.set_rng_state(state.pop("random"))
+        _unflatten(model, optimiser, state)
+        if ema:
+            ema.update(read_tensors(path / "ema.safetensors"))
+        raw = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+        return Progress(**{**raw, "place": Place(**raw["place"])})
+
+    def prune(self, *, last: int, best: int) -> None:
+        """Keeps the newest `last` and the best; of all but the newest only the weights are needed."""
+        updates = self.updates()
+        for update in updates[:-last]:
+            if update != best:
+                shutil.rmtree(self.path(update), ignore_errors=True)
+        for update in self.updates()[:-1]:
+            (self.path(update) / "optimiser.safetensors").unlink(missing_ok=True)
+
+    def weights(self, update: int, kind: str = "model") -> dict[str, Tensor]:
+        return read_tensors(self.path(update) / f"{kind}.safetensors")
+
+    def average(self, last: int) -> dict[str, Tensor]:
+        """The mean of the weights of the newest `last` checkpoints."""
+        chosen = self.updates()[-last:]
+        total: dict[str, Tensor] = {}
+        for update in chosen:
+            for name, x in self.weights(update).items():
+                total[name] = total[name] + x.double() if name in total else x.double()
+        return {name: (x / len(chosen)).float() for name, x in total.items()}
+
+
+def _flatten(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    names = {p: name for name, p in model.named_parameters()}
+    return {f"{names[p]}/{key}": x for p, values in optimiser.state.items() for key, x in values.items()}
+
+
+def _unflatten(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    for path, x in tensors.items():
+        name, key = path.rsplit("/", 1)
+        optimiser.state[parameters[name]][key] = x

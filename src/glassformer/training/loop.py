@@ -1,0 +1,247 @@
+"""The training loop: batches in, gradients out, and a run folder from which it can always go on.
+
+Everything that decides the next weights is in a checkpoint (weights, optimiser, random state, place in the data), and
+everything else is a function of the recipe; so a run that was killed and continued ends in the same weights, bit for bit.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassformer.errors import UserError
+from glassformer.models.transformer import parameters
+from glassformer.tasks.evaluation import directions, evaluate, loss
+from glassformer.tasks.translate import Batch, Translate
+from glassformer.text.batches import Batches, Place, Prepared
+from glassformer.training.checkpoints import Checkpoints, Progress
+from glassformer.training.display import Display
+from glassformer.training.memory import keep_memory
+from glassformer.training.optimiser import adamw, rate_at
+from glassformer.training.prefetch import prefetch
+from glassformer.weights import named_weights, write_tensors
+
+
+class Stopped(Exception):
+    """A signal asked the run to stop; it has been saved."""
+
+    def __init__(self, number: int, update: int) -> None:
+        super().__init__(f"stopped at update {update}")
+        self.number, self.update = number, update
+
+
+class Trainer:
+    def __init__(self, task: Translate, corpus: Prepared, dev: list[tuple[str, str]], run: Path) -> None:
+        self.task, self.corpus, self.dev, self.run = task, corpus, dev, run
+        self.recipe, self.options = task.recipe, task.recipe.training
+        self.model = task.model
+        self.optimiser = adamw(self.model, self.options)
+        self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
+        self.checkpoints = Checkpoints(run / "checkpoints")
+        self.signal = 0
+
+    def train(self) -> Progress:
+        """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
+        keep_memory()
+        threads = self.options.threads or os.cpu_count() or 1
+        torch.set_num_threads(threads)
+        progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)
+        self._trim_log(progress.update)
+        with Display(self.options.updates, progress.update) as self.display, self._signals():
+            say = self.display.say
+            say(f"{parameters(self.model):,} parameters, {threads} threads." + self._continuing(progress, threads))
+            if not progress.finished:
+                self._updates(progress)
+            self._finish(progress)
+        return progress
+
+    def _continuing(self, progress: Progress, threads: int) -> str:
+        if not progress.update:
+            return ""
+        other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
+        return f" Going on from update {progress.update:,}.{other}"
+
+    def _updates(self, progress: Progress) -> None:
+        options = self.options
+        self.model.train()
+        stream = prefetch(self._batches(progress.place))
+        began, seconds = time.monotonic(), progress.seconds
+        logged, seen, total_loss = began, 0, 0.0
+        while progress.update < options.updates and not progress.finished:
+            group = [next(stream) for _ in range(options.accumulate)]
+            progress.update += 1
+            nll, count = self._update(progress, [batch for batch, _ in group])
+            progress.place = group[-1][1]
+            progress.tokens += count
+            seen, total_loss = seen + count, total_loss + nll
+            self.display.step(progress.update)
+            if progress.update % options.log_every == 0:
+                now = time.monotonic()
+                progress.seconds = seconds + now - began
+                speed = seen / (now - logged)
+                self.display.log(progress.update, total_loss / seen, speed)
+                self._log(
+                    progress, loss=total_loss / seen, tokens_per_second=round(speed), rate=rate_at(progress.update, options)
+                )
+                logged, seen, total_loss = now, 0, 0.0
+            last = progress.update == options.updates
+            due = progress.update % options.validate_every == 0 or last
+            if due and self.dev:
+                pause = time.monotonic()
+                self._validate(progress)
+                logged += time.monotonic() - pause
+            if due or progress.update % options.save_every == 0 or self.signal:
+                progress.seconds = seconds + time.monotonic() - began
+                progress.finished = last or progress.finished
+                self._save(progress)
+            if self.signal and not progress.finished:
+                raise Stopped(self.signal, progress.update)
+
+    def _update(self, progress: Progress, batches: list[Batch]) -> tuple[float, int]:
+        """One step of the optimiser on some batches: their summed −log p, and how many tokens that is."""
+        options = self.options
+        count = sum(len(batch.labels) for batch in batches)
+        rate = rate_at(progress.update, options)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        nll = 0.0
+        for batch in batches:
+            trained, plain = self.task.loss(batch, options.label_smoothing)
+            (trained / count).backward()  # type: ignore[no-untyped-call]
+            nll += plain.item()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip or math.inf).item()
+        if not (math.isfinite(nll) and math.isfinite(norm)):
+            self._not_finite(progress, nll, norm)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.ema:
+            decay = min(options.ema, (1 + progress.update) / (10 + progress.update))  # the first updates soon count for nothing
+            for name, x in named_weights(self.model).items():
+                self.ema[name].lerp_(x, 1 - decay)
+        return nll, count
+
+    def _not_finite(self, progress: Progress, nll: float, norm: float) -> None:
+        place, saved = progress.place, self.checkpoints.updates()
+        last = str(self.checkpoints.path(saved[-1])) if saved else "none was saved yet"
+        raise UserError(
+            f"At update {progress.update} the loss is {nll} and the gradient norm {norm}: the run cannot go on.\n"
+            f"Batch: epoch {place.epoch}, window {place.window}, number {place.batch}. Last good checkpoint: {last}.\n"
+            f"Usual cures: a lower training.rate (now {self.options.rate}), a longer training.warmup ({self.options.warmup}), "
+            f"training.clip = 1.0 ({self.options.clip}), model.norm = 'pre' ({self.recipe.model.norm!r})."
+        )
+
+    def _batches(self, place: Place) -> Iterator[tuple[Batch, Place]]:
+        seed = self.recipe.seed
+        batches = Batches(self.corpus, tokens=self.options.batch_tokens, both_ways=self.recipe.data.both_ways, seed=seed)
+        for rows, after in batches.iterate(place):
+            pairs = [(*self.corpus.read(record), reverse) for record, reverse in rows]
+            yield self.task.training_batch(pairs, random.Random(f"{seed} {after}")), after
+
+    def _validate(self, progress: Progress) -> None:
+        """Dev loss, and BLEU on the first pairs; both ways round if the model does both."""
+        self.model.eval()
+        kept = self._swap_in_average()
+        entry: dict[str, Any] = {}
+        for to, pairs in directions(self.task, self.dev):
+            entry[f"dev_loss_{to}"] = round(loss(self.task, pairs, to), 4)
+            if self.options.bleu_sentences:
+                chosen = pairs[: self.options.bleu_sentences]
+                result = evaluate(self.task, chosen, to, replace(self.recipe.decoding, beam=1))  # greedy: a glance
+                entry[f"bleu_{to}"] = round(result.scores[0].value, 2)
+        self._swap_back(kept)
+        self.model.train()
+        bleu = [value for key, value in entry.items() if key.startswith("bleu")]
+        losses = [value for key, value in entry.items() if key.startswith("dev_loss")]
+        score = sum(bleu) / len(bleu) if bleu else -sum(losses) / len(losses)
+        if progress.best_score is None or score > progress.best_score:
+            progress.best_score, progress.best_update, progress.worse = score, progress.update, 0
+        else:
+            progress.worse += 1
+            progress.finished = bool(self.options.patience) and progress.worse >= self.options.patience
+        self._log(progress, **entry)
+        progress.history.append({"update": progress.update, **entry})
+        words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in entry.items())
+        self.display.say(f"update {progress.update:,}: {words}" + ("  (best)" if progress.worse == 0 else ""))
+        if progress.finished:
+            self.display.say(
+                f"No better for {progress.worse} validations: stopping. The best was update {progress.best_update:,}."
+            )
+
+    def _swap_in_average(self) -> dict[str, torch.Tensor]:
+        weights = named_weights(self.model)
+        kept = {name: x.clone() for name, x in weights.items()} if self.ema else {}
+        for name, x in self.ema.items():
+            weights[name].copy_(x)
+        return kept
+
+    def _swap_back(self, kept: dict[str, torch.Tensor]) -> None:
+        weights = named_weights(self.model)
+        for name, x in kept.items():
+            weights[name].copy_(x)
+
+    def _save(self, progress: Progress) -> None:
+        self.checkpoints.write(self.model, self.optimiser, self.ema, progress)
+        self.checkpoints.prune(last=self.options.average, best=progress.best_update)
+
+    def _finish(self, progress: Progress) -> None:
+        """The weights to use: the mean of the last checkpoints, or the best one (of the moving average, if there is one)."""
+        if self.options.average > 1:
+            weights = self.checkpoints.average(self.options.average)
+            what = f"the mean of the last {min(self.options.average, len(self.checkpoints.updates()))} checkpoints"
+        else:
+            update = progress.best_update or progress.update
+            weights = self.checkpoints.weights(update, "ema" if self.ema else "model")
+            what = f"update {update:,}" + (", moving average" if self.ema else "")
+        write_tensors(self.run / "model.safetensors", weights)
+        self.display.say(f"Done in {progress.seconds / 60:.1f} min. {self.run / 'model.safetensors'} is {what}.")
+
+    def _signals(self) -> "_Signals":
+        return _Signals(self)
+
+    def _log(self, progress: Progress, **values: Any) -> None:
+        entry = {"update": progress.update, "epoch": progress.place.epoch, "seconds": round(progress.seconds, 1), **values}
+        with open(self.run / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _trim_log(self, update: int) -> None:
+        """Lines past the checkpoint will be written again, the same."""
+        path = self.run / "log.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            path.write_text("".join(line + "\n" for line in lines if _update_of(line) <= update), encoding="utf-8")
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM are noted; the run saves after the current update and stops. A second one stops at once."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.earlier: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.earlier[number] = signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.trainer.signal = number
+        signal.signal(number, self.earlier[number])
+        self.trainer.display.say("Stopping after this update …")
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.earlier.items():
+            signal.signal(number, handler)
+
+
+def _update_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["update"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a line cut short by a kill

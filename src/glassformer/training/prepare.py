@@ -1,0 +1,76 @@
+"""From a recipe to a run folder ready to train: tokenizers and the tokenised corpus, made once and found again when going on."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from glassformer.config import Recipe
+from glassformer.errors import UserError
+from glassformer.tasks.translate import Translate, load_tokenizers, save_tokenizers
+from glassformer.text.batches import Prepared, prepare
+from glassformer.text.corpus import read_pairs
+from glassformer.text.tokenizer import Tokenizer
+
+TOKENIZER_PAIRS = 1_000_000  # more than this adds no piece worth having, and takes memory
+
+Find = Callable[[str], Path]
+Report = Callable[[str], None]
+
+
+def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> tuple[Translate, Prepared, list[tuple[str, str]]]:
+    """The translator with fresh weights, its training corpus, and the dev pairs."""
+    data = recipe.data
+    if not data.train:
+        raise UserError(
+            "The recipe has no data.train: give a TSV, a JSONL, two aligned files as train.{en,de}, or synthetic:reverse."
+        )
+
+    def pairs(specs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        return ((pair.source, pair.target) for pair in read_pairs(specs, data, find))
+
+    dev = list(pairs(data.dev)) if data.dev else []
+    prepared = run / "data"
+    if not (prepared / "train.json").exists():
+        shutil.rmtree(prepared, ignore_errors=True)
+        report("Reading the corpus and training the tokenizer …")
+        tags = [f"<2{data.source}>", f"<2{data.target}>"] if data.both_ways else []
+        source, target = _train_tokenizers(recipe, lambda: pairs(data.train), tags)
+        save_tokenizers(run, recipe, source, target)
+        report(
+            f"Vocabulary: {source.size:,}"
+            + ("" if source is target else f" source, {target.size:,} target")
+            + " pieces. Tokenising …"
+        )
+        corpus = prepare(
+            prepared,
+            "train",
+            pairs(data.train),
+            (source.encode_batch, target.encode_batch),
+            vocabulary=max(source.size, target.size),
+            max_length=data.max_length,
+        )
+    else:
+        corpus = Prepared(prepared, "train")
+    about = corpus.about
+    skipped = f"; {about['skipped']:,} longer than {data.max_length} pieces left out" if about["skipped"] else ""
+    report(f"{about['pairs']:,} training pairs, {about['tokens']:,} pieces{skipped}; {len(dev):,} dev pairs.")
+    torch.manual_seed(recipe.seed)
+    return Translate(recipe, *load_tokenizers(run, recipe)), corpus, dev
+
+
+def _train_tokenizers(
+    recipe: Recipe, pairs: Callable[[], Iterator[tuple[str, str]]], tags: list[str]
+) -> tuple[Tokenizer, Tokenizer]:
+    total = sum(1 for _ in pairs())  # one pass over everything first: a bad line is found now, not after an hour
+    every = max(1, total // TOKENIZER_PAIRS)
+    chosen = lambda: (pair for i, pair in enumerate(pairs()) if i % every == 0)  # noqa: E731
+    if recipe.tokenizer.shared:
+        both = Tokenizer.train(chain.from_iterable(chosen()), recipe.tokenizer, tags)
+        return both, both
+    return (
+        Tokenizer.train((source for source, _ in chosen()), recipe.tokenizer),
+        Tokenizer.train((target for _, target in chosen()), recipe.tokenizer),
+    )

@@ -1,0 +1,69 @@
+"""Weights on disk: safetensors, checked name by name, written whole or not at all."""
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from glassformer.errors import UserError
+
+
+def named_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor a model keeps, once, under its first name (a tied matrix has several); sharing the model's memory."""
+    first: dict[int, str] = {}
+    tensors = model.state_dict()
+    for name, x in tensors.items():
+        first.setdefault(x.data_ptr(), name)
+    return {name: tensors[name] for name in first.values()}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> None:
+    """Writes aside, fsyncs, renames: the file appears whole or not at all, and an earlier one stays until then."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part)
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        if "No space left" in str(error) or getattr(error, "errno", None) == errno.ENOSPC:
+            raise UserError(
+                f"The disk is full: {path} could not be written. Nothing earlier was touched; make room and go on."
+            ) from None
+        raise UserError(f"{path} could not be written: {error}") from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise UserError(f"There is no weights file {path}.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is not a whole safetensors file ({error}). It may be cut short: copy or train it again."
+        ) from None
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fills the model; whatever is missing, unexpected or of another shape is listed by name, all at once."""
+    found, wanted = read_tensors(path), named_weights(model)
+    problems = [f"missing: {name}" for name in wanted if name not in found]
+    problems += [f"unexpected: {name}" for name in found if name not in wanted]
+    problems += [
+        f"shape of {name}: {tuple(found[name].shape)}, where the recipe says {tuple(x.shape)}"
+        for name, x in wanted.items()
+        if name in found and found[name].shape != x.shape
+    ]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise UserError(f"{path} does not fit this model:\n  {shown}\nIt belongs to another recipe.")
+    with torch.no_grad():
+        for name, x in wanted.items():
+            x.copy_(found[name])

@@ -20,7 +20,7 @@ def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, to
         logits = torch.full_like(logits, -math.inf).scatter(-1, chosen.indices, chosen.values)
     probs = logits.softmax(-1)
     if top_p < 1:
-        ranked, order = probs.sort(-1, descending=True, stable=True)
+        ranked, order = probs.sort(stable=True, dim=-1, descending=True)
         before = ranked.cumsum(-1) - ranked  # what more likely tokens hold already
         ranked = ranked.masked_fill(before >= top_p, 0.0)
         probs = torch.zeros_like(probs).scatter(-1, order, ranked)

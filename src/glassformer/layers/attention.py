@@ -59,7 +59,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, KeyValues]:
         """x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, S), True = may look → (B, T, D) and what was looked up.
 
-        With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses the earlier ones as they are.
+        With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses those as they are.
         """
         q = self._split(self.q(x), self.d_k)  # (B, H, T, d_k)
         if memory is None:

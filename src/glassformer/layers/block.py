@@ -1,10 +1,11 @@
-"""The block all Transformers are stacked from: self-attention, cross-attention if it has one, feed-forward; each with a residual."""
+"""The block all Transformers are stacked from: self-attention, perhaps cross-attention, feed-forward, each with a residual."""
 
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention, KeyValues
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import LayerNorm
 from glassformer.trace import tap
@@ -34,7 +35,7 @@ class Block(nn.Module):
         self.norm2 = LayerNorm(width) if cross else None
         self.ffn = ffn
         self.norm3 = LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

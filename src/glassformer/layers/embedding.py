@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.positions import sinusoids
 from glassformer.trace import tap
 
@@ -23,7 +24,7 @@ class Embedding(nn.Module):
             table = sinusoids(max_length, width) if positions == "sinusoidal" else None
             self.register_buffer("position", table, persistent=False)
         nn.init.normal_(self.token.weight, std=width**-0.5)  # so that √D · E has variance 1, as the positions nearly have
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """ids (B, T), the first at position `start` → (B, T, D)."""

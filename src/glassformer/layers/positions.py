@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens: added sinusoids (the paper's), added learned vectors, or rotated queries and keys."""
+"""How a model knows the order of tokens: added sinusoids (the paper's), added learned vectors, or rotated queries and keys."""
 
 import math
 

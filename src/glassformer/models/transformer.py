@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         nn.init.normal_(self.output.weight, std=self.options.width**-0.5)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """source (B, S) and the target read so far (B, T) → the decoder's last states (B, T, D); `logits` of them are predictions."""
+        """source (B, S) and the target read so far (B, T) → the decoder's last states (B, T, D), of which `logits` predict."""
         begun = self.start(source)
         causal = masks.causal(target.size(1))  # padding stands at the end, where nothing real looks at it
         states, _ = self.decoder(target, begun.memory, mask=causal, memory_mask=begun.memory_mask)

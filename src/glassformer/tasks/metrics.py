@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-import sacrebleu.metrics as sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # everything else: sacreBLEU's default, 13a
 
@@ -15,13 +16,13 @@ class Score:
 
 
 def bleu(answers: list[str], references: list[str], tokenizer: str) -> Score:
-    metric = sacrebleu.BLEU(tokenize=tokenizer)
+    metric = BLEU(tokenize=tokenizer)
     value = metric.corpus_score(answers, [references]).score
     return Score("BLEU", value, str(metric.get_signature()))
 
 
 def chrf(answers: list[str], references: list[str]) -> Score:
-    metric = sacrebleu.CHRF()
+    metric = CHRF()
     value = metric.corpus_score(answers, [references]).score
     return Score("chrF", value, str(metric.get_signature()))
 

@@ -3,8 +3,9 @@
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -142,10 +143,14 @@ class Translate:
         options: DecodingOptions | None = None,
         sampling: Sampling | None = None,
         *,
+        first: int = 0,
         batch_tokens: int = 4096,
         progress: Callable[[int], None] = lambda count: None,
     ) -> list[Translation]:
-        """One translation for each text, in order; batched by length, which changes no result."""
+        """One translation for each text, in order; batched by length, which changes no result.
+
+        `first` is how many texts came before these, for messages that number them.
+        """
         options = options or self.recipe.decoding
         towards = [self.direction(text, to) for text in texts]
         answers = [Translation(text, into, "", [], 0.0, []) for text, into in zip(texts, towards, strict=True)]
@@ -153,7 +158,7 @@ class Translate:
             i: self.source_ids(ids, towards[i]) for i, ids in enumerate(self.source.encode_batch(list(texts))) if texts[i].strip()
         }
         for i, ids in sources.items():
-            self._check_length(ids, i, len(texts))
+            self._check_length(ids, first + i + 1)
         for rows in _by_budget(sorted(sources, key=lambda i: len(sources[i])), sources, batch_tokens // options.beam):
             found = self._decode([sources[i] for i in rows], options, sampling)
             for i, hypotheses in zip(rows, found, strict=True):
@@ -165,11 +170,12 @@ class Translate:
             progress(len(rows))
         return answers
 
-    def _check_length(self, ids: Ids, index: int, count: int) -> None:
+    def _check_length(self, ids: Ids, number: int) -> None:
         most = self.recipe.model.max_length
         if len(ids) > most:
-            which = f"Sentence {index + 1}" if count > 1 else "The sentence"
-            raise UserError(f"{which} is {len(ids)} pieces long; this model reads at most {most}. Split it into shorter ones.")
+            raise UserError(
+                f"Sentence {number} is {len(ids)} pieces long; this model reads at most {most}. Split it into shorter ones."
+            )
 
     @torch.inference_mode()
     def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:
@@ -200,12 +206,12 @@ class Translate:
     def trace(
         self, text: str, to: str | None = None, *, target: Ids | None = None, edits: dict[str, Edit] | None = None
     ) -> Trace:
-        """Every named tensor of one pass: the translation is found first (or given as ids), then read once, all steps at a time."""
+        """Every named tensor of one pass: the translation is found first (or given as ids), then read once, all steps at once."""
         into = self.direction(text, to)
         ids = self.translate(text, into).ids if target is None else target
         pieces = self.source.pieces(text)
         source = self.source_ids([piece.id for piece in pieces], into)
-        self._check_length(source, 0, 1)
+        self._check_length(source, 1)
         with recording(self.model, edits) as tensors:
             self.model.logits(self.model(torch.tensor([source]), torch.tensor([[BOS, *ids]])))
         labels = [piece.text for piece in pieces] + ["<eos>"]
@@ -219,6 +225,33 @@ class Translate:
         Row t is the step that wrote token t of the translation; the last row wrote <eos>.
         """
         return trace[f"decoder.{self.model.decoder.depth - 1}.cross.pattern"].mean(0)
+
+    def explain(self, answer: Translation, nbest: int = 1) -> dict[str, Any]:
+        """A translation with everything about it, ready for JSON."""
+        trace = self.trace(answer.source, answer.to, target=answer.ids) if answer.source.strip() else None
+        return {
+            "source": answer.source,
+            "to": answer.to,
+            "translation": answer.text,
+            "score": answer.score,
+            "source_tokens": [asdict(piece) for piece in self.source.pieces(answer.source)],
+            "target_tokens": [
+                {"id": id, "text": text, "log_prob": log_prob}
+                for id, text, log_prob in zip(
+                    [*answer.ids, EOS], [*self.target.spell(answer.ids), "<eos>"], answer.log_probs, strict=True
+                )
+            ]
+            if answer.log_probs
+            else [],
+            "nbest": [{"translation": each.text, "score": each.score} for each in answer.nbest[:nbest]],
+            "alignment": {
+                "rows": [*trace.target[1:], "<eos>"],
+                "columns": trace.source,
+                "weights": [[round(x, 6) for x in row] for row in self.alignment(trace).tolist()],
+            }
+            if trace
+            else None,
+        }
 
 
 def _seed(seed: int, source: Ids) -> int:

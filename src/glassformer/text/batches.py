@@ -129,7 +129,7 @@ class Batches:
                 batches.append(order[start:i])
                 start, longest = i, max(int(source[row]), int(target[row]))
         batches.append(order[start:])
-        np.random.default_rng((self.seed, epoch, window)).shuffle(batches)  # type: ignore[arg-type]
+        np.random.default_rng((self.seed, epoch, window)).shuffle(batches)
         return [[(records[row], bool(reverse[row])) for row in batch] for batch in batches]
 
 

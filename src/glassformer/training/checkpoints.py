@@ -20,7 +20,7 @@ class Progress:
     """Everything about a run that is not a tensor."""
 
     update: int = 0
-    place: Place = Place()
+    place: Place = field(default_factory=Place)
     seconds: float = 0.0
     tokens: int = 0
     best_update: int = 0
@@ -107,7 +107,7 @@ class Checkpoints:
 
 
 def _flatten(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    names = {p: name for name, p in model.named_parameters()}
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     return {f"{names[p]}/{key}": x for p, values in optimiser.state.items() for key, x in values.items()}
 
 

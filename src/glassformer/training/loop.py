@@ -115,7 +115,7 @@ class Trainer:
         nll = 0.0
         for batch in batches:
             trained, plain = self.task.loss(batch, options.label_smoothing)
-            (trained / count).backward()  # type: ignore[no-untyped-call]
+            (trained / count).backward()
             nll += plain.item()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip or math.inf).item()
         if not (math.isfinite(nll) and math.isfinite(norm)):

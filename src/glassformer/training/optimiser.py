@@ -9,7 +9,7 @@ from glassformer.config import TrainingOptions
 
 
 def rate_at(update: int, options: TrainingOptions) -> float:
-    """The learning rate of update 1, 2, …: a linear warm-up to the peak, then the paper's 1/√update, a cosine to 0, or no change."""
+    """The learning rate of update 1, 2, …: a linear warm-up, then the paper's 1/√update, a cosine to 0, or no change."""
     peak, warmup = options.rate, options.warmup
     if update < warmup:
         return peak * update / warmup

@@ -1,0 +1,26 @@
+"""Glassformer: a Transformer you can see through.
+
+import glassformer as gf
+model = gf.load("zh-en")               # a bundled name or a run folder
+model.translate("机器学习很有趣。").text
+trace = model.trace("机器学习很有趣。")  # every named tensor of one pass
+trace["decoder.2.cross.pattern"]       # (H, T, S)
+"""
+
+from typing import TYPE_CHECKING
+
+from glassformer.errors import UserError
+
+if TYPE_CHECKING:
+    from glassformer.tasks.translate import Translate
+
+__version__ = "0.1.0"
+__all__ = ["UserError", "load"]
+
+
+def load(name: str) -> "Translate":
+    """A model by its bundled name or its folder, ready to use."""
+    from glassformer.store import find_model  # late, so that `glassformer --help` does not wait for torch
+    from glassformer.tasks.translate import Translate
+
+    return Translate.load(find_model(name))

@@ -1,0 +1,51 @@
+"""Which models there are: the bundled ones, and those trained in runs/ here."""
+
+import difflib
+from pathlib import Path
+
+from glassformer.errors import UserError
+
+BUNDLED = Path(__file__).parent / "pretrained"
+RUNS = Path("runs")
+
+
+def bundled() -> list[Path]:
+    return sorted(path.parent for path in BUNDLED.glob("*/model.safetensors"))
+
+
+def trained() -> list[Path]:
+    return sorted(path.parent for path in RUNS.glob("*/model.safetensors"))
+
+
+def describe(folder: Path) -> str:
+    """One line: what to call it, what it does, how large it is."""
+    from glassformer import config  # late: only a listing needs it
+
+    recipe = config.read(folder / "recipe.toml")
+    name = folder.name if folder.parent == BUNDLED else str(folder)
+    arrow = "⇄" if recipe.data.both_ways else "→"
+    size = (folder / "model.safetensors").stat().st_size / 1e6
+    return f"{name}\t{recipe.task}\t{recipe.data.source} {arrow} {recipe.data.target}\t{recipe.model.kind}\t{size:.1f} MB"
+
+
+def find_model(name: str) -> Path:
+    """The folder of a bundled model, or the folder itself; if there is none, what exists."""
+    path = Path(name)
+    for folder in (path, BUNDLED / name if path.name == name else path):
+        if (folder / "model.safetensors").is_file() and (folder / "recipe.toml").is_file():
+            return folder
+    raise UserError(_missing(name, path))
+
+
+def _missing(name: str, path: Path) -> str:
+    known = [folder.name for folder in bundled()] + [str(folder) for folder in trained()]
+    if path.is_dir() and (path / "checkpoints").is_dir():
+        return f"{name} is a run that has not finished: it has no model.safetensors yet. Go on with: glassformer train {name}"
+    if path.is_dir():
+        return f"{name} is a folder without a model: it needs recipe.toml, tokenizer.json and model.safetensors. {_known(known)}"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"There is no model {name!r}." + (f" Did you mean {near[0]}?" if near else "") + f" {_known(known)}"
+
+
+def _known(known: list[str]) -> str:
+    return f"There are: {', '.join(known)}." if known else "None is bundled, and none was trained in runs/ here."

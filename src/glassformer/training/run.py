@@ -1,0 +1,93 @@
+"""Beginning a run, or going on with one: the folder, its recipe, its lock."""
+
+import dataclasses
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from glassformer import config
+from glassformer.config import Recipe
+from glassformer.errors import UserError
+from glassformer.text.datasets import find
+from glassformer.training.card import write_card
+from glassformer.training.loop import Stopped, Trainer
+from glassformer.training.prepare import prepare_run
+
+MAY_CHANGE = {"training.updates", "training.patience", "training.log_every", "training.threads"}  # when going on
+
+
+def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: Path | None) -> None:
+    """`glassformer train`: a new run from a recipe, or an old one from where it stopped."""
+    if recipe_path.is_dir():
+        if out not in (None, recipe_path):
+            raise UserError(f"{recipe_path} is a run folder; going on with it needs no --out.")
+        run, recipe_path = recipe_path, recipe_path / "recipe.toml"
+    else:
+        run = out or Path("runs") / recipe_path.stem
+    recipe = config.read(recipe_path, overrides)
+    near = recipe_path.resolve().parent
+    _check_folder(run, recipe)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The run folder {run} cannot be made: {error.strerror}.") from None
+    with _lock(run):
+        (run / "recipe.toml").write_text(config.to_toml(recipe), encoding="utf-8")
+        task, corpus, dev = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
+        try:
+            progress = Trainer(task, corpus, dev, run).train()
+        except Stopped as stop:
+            _say(f"Saved at update {stop.update:,}. Go on with: glassformer train {run}")
+            sys.exit(128 + stop.number)
+        write_card(run, task, corpus, progress)
+    _say(f"Try it: glassformer translate --model {run} …    or: glassformer evaluate --model {run}")
+
+
+def _check_folder(run: Path, recipe: Recipe) -> None:
+    """A folder that is not a run is left alone; a run goes on with its own recipe only."""
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file; a run needs a folder.")
+    saved = run / "recipe.toml"
+    if not saved.exists():
+        if run.is_dir() and any(run.iterdir()):
+            raise UserError(f"{run} exists and is not a run folder; choose another --out.")
+        return
+    changed = sorted(_differences(config.read(saved), recipe) - MAY_CHANGE)
+    if changed:
+        raise UserError(
+            f"{run} was begun with another recipe; these differ: {', '.join(changed)}.\n"
+            f"Go on with its own recipe: glassformer train {run}\nOr train the new one elsewhere: --out {run}-2"
+        )
+
+
+def _differences(old: Recipe, new: Recipe) -> set[str]:
+    def flat(recipe: Recipe) -> dict[str, object]:
+        tree = dataclasses.asdict(recipe)
+        return {
+            f"{section}.{key}" if key else section: value
+            for section, entry in tree.items()
+            for key, value in (entry.items() if isinstance(entry, dict) else [("", entry)])
+        }
+
+    before, after = flat(old), flat(new)
+    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+@contextmanager
+def _lock(run: Path) -> Iterator[None]:
+    """Two trainings in one folder would undo each other's checkpoints. The system frees the lock however a run ends."""
+    with open(run / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"Another training is at work in {run}. Wait for it, or choose another --out.") from None
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    set up, translate a sentence, open the explorer"
+	@echo "make demo    set up, translate a sentence each way, show what the model looked at"
 	@echo "make test    set up, run everything that proves it works"
 	@echo "make bench   set up, measure training speed"
 	@echo "make clean   remove .venv and what tools left behind; runs/ and models/ stay"

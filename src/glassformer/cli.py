@@ -4,10 +4,11 @@ Imports that need torch stand inside the commands, so that `--help` answers at o
 """
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -18,8 +19,9 @@ from glassformer.errors import UserError
 
 if TYPE_CHECKING:
     from glassformer.config import DecodingOptions
+    from glassformer.decoding.sampling import Sampling
     from glassformer.tasks.evaluation import Evaluation
-    from glassformer.tasks.translate import Sampling, Translate, Translation
+    from glassformer.tasks.translate import Translate, Translation
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,10 +62,13 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line: tokens, scores, n-best, alignment.")] = False,
 ) -> None:
     """Translate sentences with a bundled or trained model."""
-    if text and text != ["-"] and input:
+    text = None if text == ["-"] else text
+    input, output = _unless_dash(input), _unless_dash(output)
+    if text and input:
         raise UserError("Give sentences or --input, not both.")
     if output and output.exists() and input and input.exists() and output.samefile(input):
         raise UserError(f"{output} is the input: write the answers elsewhere.")
+    _check_output(output, force)
     sampling = _sampling(temperature, top_k, top_p, seed)
     if sampling and nbest > 1:
         raise UserError(
@@ -71,20 +76,21 @@ def translate(
         )
     if sampling and beam > 1:
         raise UserError("--beam searches and --temperature, --top-k, --top-p, --seed draw: choose one.")
-    with _writer(output, force) as out:
-        translator = _load(model)
-        options = _decoding(translator, beam, length_penalty, min_length, max_length, nbest)
-        lines = iter(text) if text and text != ["-"] else _lines(input)
-        done = 0
-        with _progress("translating") as advance:
-            while chunk := list(islice(lines, 1 if input is None and sys.stdin.isatty() else CHUNK)):
-                answers = translator.translate_all(chunk, to, options, sampling, first=done, progress=advance)
-                for answer in answers:
-                    done += 1
-                    _print(out, translator, answer, done, nbest, as_json)
-                    if show:
-                        _show(translator, answer)
-                out.flush()
+    translator = _load(model)
+    options = _decoding(translator, beam, length_penalty, min_length, max_length, nbest)
+    lines = _arguments(text) if text else _lines(input)
+    size = 1 if not (text or input) and sys.stdin and sys.stdin.isatty() else CHUNK  # a person at the keyboard waits for each
+    chunk = list(islice(lines, size))  # before the output is opened: an input that cannot be read costs nothing
+    done = 0
+    with _writer(output) as out, _progress("translating") as advance:
+        while chunk:
+            for answer in translator.translate_all(chunk, to, options, sampling, first=done, progress=advance):
+                done += 1
+                _print(out, translator, answer, done, nbest, as_json)
+                if show:
+                    _show(translator, answer)
+            out.flush()
+            chunk = list(islice(lines, size))
 
 
 @app.command()
@@ -122,25 +128,29 @@ def evaluate(
     from glassformer.text.corpus import read_pairs
     from glassformer.text.datasets import find
 
-    with ExitStack() as stack:
-        out = stack.enter_context(_writer(output, force)) if output else None
-        translator = _load(model)
-        recipe = translator.recipe
-        specs = tuple(data or recipe.data.test or recipe.data.dev)
-        pairs = [
-            (p.source, p.target) for p in islice(read_pairs(specs, recipe.data, lambda name: find(name, data_dir)), limit or None)
-        ]
-        if to:
-            translator.direction("", to)
-        options = _decoding(translator, beam, None, 0, 0, 1)
-        for towards, chosen in evaluation.directions(translator, pairs):
-            if to not in (None, towards):
-                continue
-            with _progress("evaluating", len(chosen)) as advance:
-                result = evaluation.evaluate(translator, chosen, towards, options, tokenizer=tokenize, progress=advance)
-            print(_scores(result, len(chosen), as_json))
-            for translation in result.translations if out else ():
-                print(_one_line(translation.text), file=out)
+    _check_output(output, force)
+    translator = _load(model)
+    recipe = translator.recipe
+    specs = tuple(data or recipe.data.test or recipe.data.dev)
+    if not specs:
+        raise UserError("The recipe of this model names no test or dev corpus: give one with --data.")
+    pairs = [
+        (p.source, p.target) for p in islice(read_pairs(specs, recipe.data, lambda name: find(name, data_dir)), limit or None)
+    ]
+    if to:
+        translator.direction("", to)
+    options = _decoding(translator, beam, None, 0, 0, 1)
+    written: list[Translation] = []
+    for towards, chosen in evaluation.directions(translator, pairs):
+        if to not in (None, towards):
+            continue
+        with _progress("evaluating", len(chosen)) as advance:
+            result = evaluation.evaluate(translator, chosen, towards, options, tokenizer=tokenize, progress=advance)
+        print(_scores(result, len(chosen), as_json), flush=True)
+        written += result.translations
+    if output:
+        with _writer(output) as out:
+            out.writelines(_one_line(translation.text) + "\n" for translation in written)
 
 
 @app.command()
@@ -149,7 +159,10 @@ def models() -> None:
     from glassformer import store
 
     for folder in (*store.bundled(), *store.trained()):
-        print(store.describe(folder))
+        try:
+            print(store.describe(folder))
+        except UserError as error:  # one broken folder does not hide the others
+            print(f"glassformer: {error}", file=sys.stderr)
     if not store.bundled() and not store.trained():
         print("No model is bundled, and none was trained in runs/ here.", file=sys.stderr)
 
@@ -205,7 +218,11 @@ def data_list() -> None:
 def main() -> None:
     """Runs the command; a mistake of the user's is a sentence and exit code 2, never a traceback."""
     try:
-        app(prog_name="glassformer")
+        try:
+            app(prog_name="glassformer")
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()  # here, where an error of it can still be told
     except UserError as error:
         print(f"glassformer: {error}", file=sys.stderr)
         sys.exit(2)
@@ -230,10 +247,13 @@ def _load(name: str) -> "Translate":
 
 def _sampling(temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None) -> "Sampling | None":
     """Any of the four asks for drawing; the others take their neutral values."""
-    from glassformer.tasks.translate import Sampling
+    from glassformer.decoding.sampling import Sampling
 
     if temperature is None and top_k is None and top_p is None and seed is None:
         return None
+    for name, value in (("--temperature", temperature), ("--top-p", top_p)):
+        if value is not None and not math.isfinite(value):
+            raise UserError(f"{name} takes a number, not {value}.")
     return Sampling(1.0 if temperature is None else temperature, top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
 
 
@@ -249,7 +269,23 @@ def _decoding(
     if max_length and min_length > max_length:
         raise UserError(f"--min-length {min_length} is more than --max-length {max_length}.")
     penalty = options.length_penalty if length_penalty is None else length_penalty
+    if not math.isfinite(penalty):
+        raise UserError(f"--length-penalty takes a number, not {penalty}.")
     return replace(options, beam=width, length_penalty=penalty, min_length=min_length, max_length=max_length)
+
+
+def _unless_dash(path: Path | None) -> Path | None:
+    """`-` is standard input or output, which is what no path means."""
+    return None if path == Path("-") else path
+
+
+def _arguments(text: list[str]) -> Iterator[str]:
+    for number, sentence in enumerate(text, start=1):
+        try:
+            sentence.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UserError(f"Sentence {number} is not UTF-8.") from None
+        yield sentence
 
 
 def _lines(path: Path | None) -> Iterator[str]:
@@ -261,22 +297,32 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 
 def _standard_input() -> Iterator[str]:
+    if sys.stdin is None:
+        raise UserError("There is no standard input: give sentences or --input.")
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         try:
-            yield raw.decode("utf-8").rstrip("\r\n")
+            yield raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             raise UserError(f"Standard input, line {number}, is not UTF-8.") from None
 
 
+def _check_output(path: Path | None, force: bool) -> None:
+    """Said before the work is done, not after it. A device or a pipe may be written to, though it exists."""
+    if path and path.is_dir():
+        raise UserError(f"{path} is a folder; --output names a file.")
+    if path and path.is_file() and not force:
+        raise UserError(f"{path} exists; --force replaces it.")
+    if path and not path.parent.is_dir():
+        raise UserError(f"{path} cannot be written: there is no folder {path.parent}.")
+
+
 @contextmanager
-def _writer(path: Path | None, force: bool) -> Iterator[IO[str]]:
+def _writer(path: Path | None) -> Iterator[IO[str]]:
     if path is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    if path.exists() and not force:
-        raise UserError(f"{path} exists; --force replaces it.")
     try:
         file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -317,15 +363,7 @@ def _show(translator: "Translate", answer: "Translation") -> None:
 
     from glassformer import heatmap
 
-    console = Console(stderr=True, highlight=False)
-    if not answer.source.strip():
-        return
-    trace = translator.trace(answer.source, answer.to, target=answer.ids)
-    written = [*trace.target[1:], "<eos>"]
-    console.print(f"source  {' | '.join(trace.source)}", markup=False)
-    console.print(f"target  {' | '.join(written)}", markup=False)
-    console.print("which source token each written token looked at (cross-attention of the last layer, mean of heads, %):")
-    heatmap.show(console, translator.alignment(trace), written, trace.source)
+    heatmap.show_translation(Console(stderr=True, highlight=False), translator, answer)
 
 
 def _scores(result: "Evaluation", count: int, as_json: bool) -> str:

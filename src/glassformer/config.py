@@ -6,6 +6,7 @@ folder. Every key is checked by name, type and range, so a misspelt one is an er
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +148,7 @@ def from_dict(tree: dict[str, Any], where: str = "recipe") -> Recipe:
     model = tree.get("model", {})
     if isinstance(model, dict) and "preset" in model:
         preset = model.pop("preset")
-        if preset not in PRESETS:
+        if not isinstance(preset, str) or preset not in PRESETS:
             raise UserError(f"{where}: model.preset is {preset!r}; there are {_listed(PRESETS)}.")
         tree["model"] = {**PRESETS[preset], **model}
     recipe = _build(Recipe, tree, where, "")
@@ -248,6 +249,8 @@ def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
 
 
 def _check_range(name: str, value: Any, bounds: Any, where: str) -> None:
+    if isinstance(value, float) and math.isinf(value):
+        raise UserError(f"{where}: {name} is {value}; it must be a finite number.")
     low, high = bounds.get("low"), bounds.get("high")
     if (low is not None and not value >= low) or (high is not None and not value <= high):  # "not >=" also refuses nan
         allowed = " and ".join(

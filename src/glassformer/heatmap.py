@@ -1,4 +1,4 @@
-"""A matrix with labels as a coloured heat map in the terminal."""
+"""Matrices as coloured heat maps in the terminal."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,7 +8,21 @@ from rich.style import Style
 from rich.text import Text
 from torch import Tensor
 
+from glassformer.tasks.translate import Translate, Translation
+
 _LOW, _HIGH = (18, 22, 48), (255, 214, 90)  # dark blue to warm yellow, also told apart in grey
+
+
+def show_translation(console: Console, translator: Translate, answer: Translation) -> None:
+    """The tokens on both sides, and which source tokens each written token looked at."""
+    if not answer.source.strip():
+        return
+    trace = translator.trace(answer.source, answer.to, target=answer.ids)
+    written = [*trace.target[1:], "<eos>"]
+    console.print(f"source  {' | '.join(trace.source)}", markup=False)
+    console.print(f"target  {' | '.join(written)}", markup=False)
+    console.print("What each written token looked at, in % (cross-attention of the last layer, mean of its heads):")
+    show(console, translator.alignment(trace), written, trace.source)
 
 
 def show(console: Console, matrix: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:

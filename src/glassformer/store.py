@@ -43,6 +43,8 @@ def _missing(name: str, path: Path) -> str:
         return f"{name} is a run that has not finished: it has no model.safetensors yet. Go on with: glassformer train {name}"
     if path.is_dir():
         return f"{name} is a folder without a model: it needs recipe.toml, tokenizer.json and model.safetensors. {_known(known)}"
+    if path.is_file():
+        return f"{name} is a file; a model is the folder with recipe.toml, tokenizer.json and model.safetensors. {_known(known)}"
     near = difflib.get_close_matches(name, known, n=1)
     return f"There is no model {name!r}." + (f" Did you mean {near[0]}?" if near else "") + f" {_known(known)}"
 

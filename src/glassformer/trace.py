@@ -26,6 +26,8 @@ class Recorder:
         self.tensors: dict[str, Tensor] = {}
 
     def record(self, module: nn.Module, name: str, x: Tensor) -> Tensor:
+        if module not in self.paths:
+            return x  # of another model that runs meanwhile
         path = self.paths[module] + name
         if path in self.edits:
             x = self.edits[path](x)

@@ -1,9 +1,20 @@
 """How the next token is drawn: temperature, then top-k, then softmax, then top-p."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Drawing tokens instead of searching for the likeliest sequence."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
 
 
 def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Tensor:
@@ -14,7 +25,8 @@ def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, to
     """
     if temperature == 0:
         return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
-    logits = logits / temperature
+    temperature = min(max(temperature, 1e-30), 1e30)  # as good as 0 and ∞, and a float32 can be divided by them
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature
     if 0 < top_k < logits.size(-1):
         chosen = logits.topk(top_k, dim=-1)
         logits = torch.full_like(logits, -math.inf).scatter(-1, chosen.indices, chosen.values)
@@ -22,7 +34,7 @@ def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, to
     if top_p < 1:
         ranked, order = probs.sort(stable=True, dim=-1, descending=True)
         before = ranked.cumsum(-1) - ranked  # what more likely tokens hold already
-        ranked = ranked.masked_fill(before >= top_p, 0.0)
+        ranked = ranked.masked_fill((before >= top_p) & (before > 0), 0.0)  # the likeliest stays, whatever top_p
         probs = torch.zeros_like(probs).scatter(-1, order, ranked)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs

@@ -10,33 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.decoding.sampling import distribution, draw
+from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits, Model
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # log p (B, V) and which rows they are (B) → a token each (B)
 
 
 @torch.no_grad()
-def greedy(model: Model, state: Any, limits: Limits) -> list[Hypothesis]:
+def greedy(model: Model, state: Any, limits: Limits, *, length_penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token at every step."""
-    return _one_each(model, state, limits, lambda log_probs, rows: log_probs.argmax(-1))
+    return _one_each(model, state, limits, length_penalty, lambda log_probs, rows: log_probs.argmax(-1))
 
 
 @torch.no_grad()
 def sample(
-    model: Model, state: Any, limits: Limits, *, seeds: list[int], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    model: Model, state: Any, limits: Limits, *, seeds: list[int], sampling: Sampling, length_penalty: float = 1.0
 ) -> list[Hypothesis]:
     """A token drawn at every step; row i draws from its own generator, seeded with seeds[i]."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def choose(log_probs: Tensor, rows: Tensor) -> Tensor:
-        probs = distribution(log_probs, temperature=temperature, top_k=top_k, top_p=top_p)
+        probs = distribution(log_probs, temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
         return draw(probs, [generators[row] for row in rows.tolist()])
 
-    return _one_each(model, state, limits, choose)
+    return _one_each(model, state, limits, length_penalty, choose)
 
 
-def _one_each(model: Model, state: Any, limits: Limits, choose: Choose) -> list[Hypothesis]:
+def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, choose: Choose) -> list[Hypothesis]:
     done = [Hypothesis([]) for _ in limits.max_lengths]
     rows = torch.arange(len(done))  # which input each row of the batch is
     ids = torch.full((len(done),), limits.bos)
@@ -56,7 +56,7 @@ def _one_each(model: Model, state: Any, limits: Limits, choose: Choose) -> list[
             rows, ids, state = rows[keep], ids[keep], state.reorder(keep)
         length += 1
     for hypothesis in done:
-        hypothesis.score = hypothesis.log_prob / len(hypothesis.log_probs)
+        hypothesis.score = _score(hypothesis.log_prob, len(hypothesis.log_probs), length_penalty)
     return done
 
 
@@ -91,7 +91,7 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
         for i, j in ended[:, :width].nonzero().tolist():
             parent = parents[i, j]
             log_probs_so_far = [*spent[i, parent].tolist(), paid[i, j].item()]
-            score = best[i, j].item() / (length + 1) ** length_penalty
+            score = _score(best[i, j].item(), length + 1, length_penalty)
             done[int(rows[i])].append(Hypothesis(written[i, parent].tolist(), log_probs_so_far, score))
 
         alive = best.masked_fill(tokens == limits.eos, -math.inf)
@@ -121,7 +121,12 @@ def _settled(found: list[Hypothesis], best_going: float, width: int, length: int
     if len(found) < width:
         return False
     worst = sorted((h.score for h in found), reverse=True)[width - 1]
-    return best_going / length**length_penalty <= worst
+    return _score(best_going, length, length_penalty) <= worst
+
+
+def _score(log_prob: float, length: int, length_penalty: float) -> float:
+    """Σ log p ÷ lengthᵅ, as a product: a huge α makes lengthᵅ overflow, but length⁻ᵅ merely 0."""
+    return log_prob * length**-length_penalty
 
 
 def _widen(totals: Tensor, order: Tensor, width: int) -> tuple[Tensor, Tensor]:

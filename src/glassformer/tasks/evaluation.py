@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from glassformer.config import DecodingOptions
+from glassformer.errors import UserError
 from glassformer.tasks.metrics import Score, bleu, bleu_tokenizer, chrf
 from glassformer.tasks.translate import Translate, Translation
 
@@ -34,8 +35,7 @@ def loss(translator: Translate, pairs: Sequence[tuple[str, str]], to: str, batch
     translator.model.eval()
     sources = [translator.source_ids(ids, to) for ids in translator.source.encode_batch([a for a, _ in pairs])]
     targets = translator.target.encode_batch([b for _, b in pairs])
-    most = translator.recipe.model.max_length
-    rows = [(a[:most], b[: most - 1]) for a, b in zip(sources, targets, strict=True)]
+    rows = list(zip(sources, targets, strict=True))
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))
     total, count = 0.0, 0
     for i in range(0, len(rows), batch_size):
@@ -56,6 +56,10 @@ def evaluate(
     progress: Callable[[int], None] = lambda count: None,
 ) -> Evaluation:
     translator.model.eval()
+    for number, pair in enumerate(pairs, start=1):
+        if not translator.fits(*pair):
+            most = translator.recipe.model.max_length
+            raise UserError(f"Pair {number} is longer than the {most} positions of this model; leave it out.")
     nll = loss(translator, pairs, to)
     translations = translator.translate_all([a for a, _ in pairs], to, options, progress=progress)
     answers, references = [t.text for t in translations], [b for _, b in pairs]

@@ -18,12 +18,12 @@ _SCRIPTS = {
     "hi": r"[\u0900-\u097f]+",
     "th": r"[\u0e00-\u0e7f]",
 }
-_LATIN = r"[A-Za-z\u00c0-\u024f]+"
+_LATIN = r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f]+"
 
 
 def guess(text: str, languages: Sequence[str]) -> str:
     """The language of `text` among two; where both are written alike, the person must say."""
-    scripts = [_SCRIPTS.get(language, _LATIN) for language in languages]
+    scripts = [_SCRIPTS.get(language.split("-")[0], _LATIN) for language in languages]
     if scripts[0] == scripts[1]:
         choices = " or ".join(f"--to {language}" for language in languages)
         raise UserError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from glassformer import config
 from glassformer.config import DecodingOptions, Recipe
 from glassformer.decoding import search
+from glassformer.decoding.sampling import Sampling
 from glassformer.decoding.state import Hypothesis, Limits
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
@@ -33,16 +34,6 @@ class Batch:
     target: Tensor  # (B, T), begins with <bos>, padded: what the decoder reads
     labels: Tensor  # (N) the token after each real one of `target`
     places: Tensor  # (N) where those stand in `target` laid flat
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Drawing tokens instead of searching for the likeliest sentence."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,8 +109,9 @@ class Translate:
         rows = []
         for a, b, reverse in pairs:
             read, written, to = (b, a, source) if reverse else (a, b, target)
-            read = self.source.sample(read, dropout, rng) if dropout else read
-            rows.append((self.source_ids(read[: self.recipe.model.max_length - 2], to), written))
+            sampled = self.source.sample(read, dropout, rng) if dropout else read
+            fits = len(sampled) + 2 <= self.recipe.model.max_length  # the whole pieces always do
+            rows.append((self.source_ids(sampled if fits else read, to), written))
         return self.batch(rows)
 
     # -- loss
@@ -170,6 +162,11 @@ class Translate:
             progress(len(rows))
         return answers
 
+    def fits(self, source: str, target: str) -> bool:
+        """Whether a pair, with its marks, is within the model's positions, either way round."""
+        most = self.recipe.model.max_length - 2
+        return max(len(self.source.encode(source)), len(self.target.encode(target))) <= most
+
     def _check_length(self, ids: Ids, number: int) -> None:
         most = self.recipe.model.max_length
         if len(ids) > most:
@@ -184,21 +181,14 @@ class Translate:
         tags = tuple(self.target.tag(tag) for tag in self.target.tags)
         limits = Limits(BOS, EOS, longest, min_length=options.min_length, banned=(PAD, BOS, *tags))
         state = self.model.start(pad(sources))
+        penalty = options.length_penalty
         if sampling is not None:
             seeds = [_seed(sampling.seed, ids) for ids in sources]
-            found = search.sample(
-                self.model,
-                state,
-                limits,
-                seeds=seeds,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-            )
+            found = search.sample(self.model, state, limits, seeds=seeds, sampling=sampling, length_penalty=penalty)
             return [[h] for h in found]
         if options.beam == 1:
-            return [[h] for h in search.greedy(self.model, state, limits)]
-        return search.beam(self.model, state, limits, width=options.beam, length_penalty=options.length_penalty)
+            return [[h] for h in search.greedy(self.model, state, limits, length_penalty=penalty)]
+        return search.beam(self.model, state, limits, width=options.beam, length_penalty=penalty)
 
     # -- looking inside
 
@@ -212,6 +202,7 @@ class Translate:
         pieces = self.source.pieces(text)
         source = self.source_ids([piece.id for piece in pieces], into)
         self._check_length(source, 1)
+        self._check_length([BOS, *ids], 1)
         with recording(self.model, edits) as tensors:
             self.model.logits(self.model(torch.tensor([source]), torch.tensor([[BOS, *ids]])))
         labels = [piece.text for piece in pieces] + ["<eos>"]

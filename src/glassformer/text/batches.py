@@ -118,7 +118,7 @@ class Batches:
         chosen = permuted(np.arange(window * WINDOW, stop), self.rows, key=(self.seed, epoch))
         pairs, reverse = (chosen // 2, chosen % 2 == 1) if self.both_ways else (chosen, np.zeros(len(chosen), bool))
         records = self.corpus.records(pairs)
-        source = np.where(reverse, records["target"], records["source"]) + 1
+        source = np.where(reverse, records["target"], records["source"]) + (2 if self.both_ways else 1)  # <eos>, and a tag
         target = np.where(reverse, records["source"], records["target"]) + 1
         order = by_length(source, target)
         batches, start = [], 0

@@ -1,9 +1,10 @@
 """Checkpoints: a folder each, appearing whole or not at all, from which a run goes on bit for bit."""
 
 import json
+import math
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ class Progress:
     tokens: int = 0
     best_update: int = 0
     best_score: float | None = None
+    best_loss: float = math.inf
     worse: int = 0  # validations since the best
+    unlogged_tokens: int = 0  # since the last line of the log, and their summed −log p
+    unlogged_loss: float = 0.0
     threads: int = 0
-    finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry a validation
 
 
@@ -54,10 +57,7 @@ class Checkpoints:
             write_tensors(part / "optimiser.safetensors", _flatten(model, optimiser) | {"random": torch.get_rng_state()})
             if ema:
                 write_tensors(part / "ema.safetensors", ema)
-            with open(part / "progress.json", "w", encoding="utf-8") as file:
-                json.dump(asdict(progress), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
+            write_text(part / "progress.json", json.dumps(asdict(progress), indent=1))
             shutil.rmtree(path, ignore_errors=True)
             os.replace(part, path)
         except (OSError, UserError) as error:
@@ -82,28 +82,37 @@ class Checkpoints:
         if ema:
             ema.update(read_tensors(path / "ema.safetensors"))
         raw = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-        return Progress(**{**raw, "place": Place(**raw["place"])})
+        known = {key: raw[key] for key in raw.keys() & {f.name for f in fields(Progress)}}  # another version may have had others
+        return Progress(**{**known, "place": Place(**raw["place"])})
 
-    def prune(self, *, last: int, best: int) -> None:
-        """Keeps the newest `last` and the best; of all but the newest only the weights are needed."""
-        updates = self.updates()
-        for update in updates[:-last]:
-            if update != best:
-                shutil.rmtree(self.path(update), ignore_errors=True)
+    def prune(self, keep: set[int]) -> None:
+        """Removes all but the newest and those to keep, of which only the weights are needed."""
         for update in self.updates()[:-1]:
-            (self.path(update) / "optimiser.safetensors").unlink(missing_ok=True)
+            if update in keep:
+                (self.path(update) / "optimiser.safetensors").unlink(missing_ok=True)
+            else:
+                shutil.rmtree(self.path(update), ignore_errors=True)
 
     def weights(self, update: int, kind: str = "model") -> dict[str, Tensor]:
         return read_tensors(self.path(update) / f"{kind}.safetensors")
 
-    def average(self, last: int) -> dict[str, Tensor]:
-        """The mean of the weights of the newest `last` checkpoints."""
-        chosen = self.updates()[-last:]
+    def average(self, updates: list[int]) -> dict[str, Tensor]:
+        """The mean of the weights of these checkpoints."""
         total: dict[str, Tensor] = {}
-        for update in chosen:
+        for update in updates:
             for name, x in self.weights(update).items():
                 total[name] = total[name] + x.double() if name in total else x.double()
-        return {name: (x / len(chosen)).float() for name, x in total.items()}
+        return {name: (x / len(updates)).float() for name, x in total.items()}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes aside, fsyncs, renames, as tensors are written: a run killed at this moment keeps the earlier file."""
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
 
 
 def _flatten(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

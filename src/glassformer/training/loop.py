@@ -22,7 +22,7 @@ from glassformer.models.transformer import parameters
 from glassformer.tasks.evaluation import directions, evaluate, loss
 from glassformer.tasks.translate import Batch, Translate
 from glassformer.text.batches import Batches, Place, Prepared
-from glassformer.training.checkpoints import Checkpoints, Progress
+from glassformer.training.checkpoints import Checkpoints, Progress, write_text
 from glassformer.training.display import Display
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
@@ -57,15 +57,25 @@ class Trainer:
         self._trim_log(progress.update)
         with Display(self.options.updates, progress.update) as self.display, self._signals():
             say = self.display.say
-            say(f"{parameters(self.model):,} parameters, {threads} threads." + self._continuing(progress, threads))
-            if not progress.finished:
-                self._updates(progress)
+            say(
+                f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
+                + self._continuing(progress, threads)
+            )
+            self._updates(progress)
             self._finish(progress)
         return progress
+
+    def _ended(self, progress: Progress) -> bool:
+        """Asked of the options as they are now: a finished run that is given more updates, or more patience, goes on."""
+        tired = 0 < self.options.patience <= progress.worse
+        return tired or progress.update >= self.options.updates
 
     def _continuing(self, progress: Progress, threads: int) -> str:
         if not progress.update:
             return ""
+        if self._ended(progress):
+            more = "training.patience" if progress.update < self.options.updates else "training.updates"
+            return f" This run has finished, at update {progress.update:,}; to train on, raise {more} with --set."
         other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
         return f" Going on from update {progress.update:,}.{other}"
 
@@ -74,36 +84,39 @@ class Trainer:
         self.model.train()
         stream = prefetch(self._batches(progress.place))
         began, seconds = time.monotonic(), progress.seconds
-        logged, seen, total_loss = began, 0, 0.0
-        while progress.update < options.updates and not progress.finished:
+        logged, told = began, progress.tokens
+        while not self._ended(progress):
             group = [next(stream) for _ in range(options.accumulate)]
             progress.update += 1
             nll, count = self._update(progress, [batch for batch, _ in group])
             progress.place = group[-1][1]
             progress.tokens += count
-            seen, total_loss = seen + count, total_loss + nll
+            progress.unlogged_tokens += count
+            progress.unlogged_loss += nll
+            progress.seconds = seconds + time.monotonic() - began
             self.display.step(progress.update)
             if progress.update % options.log_every == 0:
                 now = time.monotonic()
-                progress.seconds = seconds + now - began
-                speed = seen / (now - logged)
-                self.display.log(progress.update, total_loss / seen, speed)
-                self._log(
-                    progress, loss=total_loss / seen, tokens_per_second=round(speed), rate=rate_at(progress.update, options)
-                )
-                logged, seen, total_loss = now, 0, 0.0
-            last = progress.update == options.updates
-            due = progress.update % options.validate_every == 0 or last
-            if due and self.dev:
+                mean, speed = progress.unlogged_loss / progress.unlogged_tokens, (progress.tokens - told) / (now - logged)
+                self.display.log(progress.update, mean, speed)
+                self._log(progress, loss=mean, tokens_per_second=round(speed), rate=rate_at(progress.update, options))
+                logged, told = now, progress.tokens
+                progress.unlogged_tokens, progress.unlogged_loss = 0, 0.0
+            if self.dev and self._validation_due(progress.update):
                 pause = time.monotonic()
                 self._validate(progress)
                 logged += time.monotonic() - pause
-            if due or progress.update % options.save_every == 0 or self.signal:
                 progress.seconds = seconds + time.monotonic() - began
-                progress.finished = last or progress.finished
+            if self._saving_due(progress.update) or self.signal:
                 self._save(progress)
-            if self.signal and not progress.finished:
+            if self.signal and not self._ended(progress):
                 raise Stopped(self.signal, progress.update)
+
+    def _validation_due(self, update: int) -> bool:
+        return update % self.options.validate_every == 0 or update == self.options.updates
+
+    def _saving_due(self, update: int) -> bool:
+        return update % self.options.save_every == 0 or self._validation_due(update)
 
     def _update(self, progress: Progress, batches: list[Batch]) -> tuple[float, int]:
         """One step of the optimiser on some batches: their summed −log p, and how many tokens that is."""
@@ -160,17 +173,19 @@ class Trainer:
         self.model.train()
         bleu = [value for key, value in entry.items() if key.startswith("bleu")]
         losses = [value for key, value in entry.items() if key.startswith("dev_loss")]
-        score = sum(bleu) / len(bleu) if bleu else -sum(losses) / len(losses)
-        if progress.best_score is None or score > progress.best_score:
-            progress.best_score, progress.best_update, progress.worse = score, progress.update, 0
+        mean_loss = sum(losses) / len(losses)
+        score = sum(bleu) / len(bleu) if bleu else -mean_loss
+        # Between equal scores the loss decides: BLEU is 0 for a while, and the first 0 is not the best of them.
+        if progress.best_score is None or (score, -mean_loss) > (progress.best_score, -progress.best_loss):
+            progress.best_score, progress.best_loss = score, mean_loss
+            progress.best_update, progress.worse = progress.update, 0
         else:
             progress.worse += 1
-            progress.finished = bool(self.options.patience) and progress.worse >= self.options.patience
         self._log(progress, **entry)
         progress.history.append({"update": progress.update, **entry})
         words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in entry.items())
         self.display.say(f"update {progress.update:,}: {words}" + ("  (best)" if progress.worse == 0 else ""))
-        if progress.finished:
+        if 0 < self.options.patience <= progress.worse:
             self.display.say(
                 f"No better for {progress.worse} validations: stopping. The best was update {progress.best_update:,}."
             )
@@ -189,13 +204,19 @@ class Trainer:
 
     def _save(self, progress: Progress) -> None:
         self.checkpoints.write(self.model, self.optimiser, self.ema, progress)
-        self.checkpoints.prune(last=self.options.average, best=progress.best_update)
+        self.checkpoints.prune({*self._latest(), progress.best_update})
+
+    def _latest(self) -> list[int]:
+        """The checkpoints to average: the last that the recipe asked for. One that a signal asked for does not count, or a run
+        that was stopped would end in other weights."""
+        saved = self.checkpoints.updates()
+        return ([update for update in saved if self._saving_due(update)] or saved)[-self.options.average :]
 
     def _finish(self, progress: Progress) -> None:
         """The weights to use: the mean of the last checkpoints, or the best one (of the moving average, if there is one)."""
         if self.options.average > 1:
-            weights = self.checkpoints.average(self.options.average)
-            what = f"the mean of the last {min(self.options.average, len(self.checkpoints.updates()))} checkpoints"
+            weights = self.checkpoints.average(self._latest())
+            what = f"the mean of the last {len(self._latest())} checkpoints"
         else:
             update = progress.best_update or progress.update
             weights = self.checkpoints.weights(update, "ema" if self.ema else "model")
@@ -216,7 +237,7 @@ class Trainer:
         path = self.run / "log.jsonl"
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines()
-            path.write_text("".join(line + "\n" for line in lines if _update_of(line) <= update), encoding="utf-8")
+            write_text(path, "".join(line + "\n" for line in lines if _update_of(line) <= update))
 
 
 class _Signals:

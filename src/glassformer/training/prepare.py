@@ -1,7 +1,8 @@
 """From a recipe to a run folder ready to train: tokenizers and the tokenised corpus, made once and found again when going on."""
 
+import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from glassformer.tasks.translate import Translate, load_tokenizers, save_tokeniz
 from glassformer.text.batches import Prepared, prepare
 from glassformer.text.corpus import read_pairs
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.training.checkpoints import write_text
 
 TOKENIZER_PAIRS = 1_000_000  # more than this adds no piece worth having, and takes memory
 
@@ -31,10 +33,12 @@ def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> tuple[
     def pairs(specs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         return ((pair.source, pair.target) for pair in read_pairs(specs, data, find))
 
-    dev = list(pairs(data.dev)) if data.dev else []
     prepared = run / "data"
-    if not (prepared / "train.json").exists():
+    begun = (prepared / "train.json").exists()
+    if not begun:
         shutil.rmtree(prepared, ignore_errors=True)
+    dev = _dev(prepared / "dev.json", pairs(data.dev) if data.dev else ())
+    if not begun:
         report("Reading the corpus and training the tokenizer …")
         tags = [f"<2{data.source}>", f"<2{data.target}>"] if data.both_ways else []
         source, target = _train_tokenizers(recipe, lambda: pairs(data.train), tags)
@@ -56,9 +60,20 @@ def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> tuple[
         corpus = Prepared(prepared, "train")
     about = corpus.about
     skipped = f"; {about['skipped']:,} longer than {data.max_length} pieces left out" if about["skipped"] else ""
-    report(f"{about['pairs']:,} training pairs, {about['tokens']:,} pieces{skipped}; {len(dev):,} dev pairs.")
     torch.manual_seed(recipe.seed)
-    return Translate(recipe, *load_tokenizers(run, recipe)), corpus, dev
+    task = Translate(recipe, *load_tokenizers(run, recipe))
+    fitting = [pair for pair in dev if task.fits(*pair)]
+    long = f" ({len(dev) - len(fitting):,} longer than the model's positions left out)" if len(fitting) < len(dev) else ""
+    report(f"{about['pairs']:,} training pairs, {about['tokens']:,} pieces{skipped}; {len(fitting):,} dev pairs{long}.")
+    return task, corpus, fitting
+
+
+def _dev(kept: Path, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The dev pairs, kept with the run: going on judges by the same ones, wherever their corpus is by then."""
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, json.dumps(list(pairs)))
+    return [(source, target) for source, target in json.loads(kept.read_text(encoding="utf-8"))]
 
 
 def _train_tokenizers(

@@ -13,6 +13,7 @@ from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card
+from glassformer.training.checkpoints import write_text
 from glassformer.training.loop import Stopped, Trainer
 from glassformer.training.prepare import prepare_run
 
@@ -24,6 +25,8 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
     if recipe_path.is_dir():
         if out not in (None, recipe_path):
             raise UserError(f"{recipe_path} is a run folder; going on with it needs no --out.")
+        if not (recipe_path / "recipe.toml").exists():
+            raise UserError(f"{recipe_path} is not a run folder: it has no recipe.toml. Begin a run with a recipe file.")
         run, recipe_path = recipe_path, recipe_path / "recipe.toml"
     else:
         run = out or Path("runs") / recipe_path.stem
@@ -35,7 +38,7 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
     except OSError as error:
         raise UserError(f"The run folder {run} cannot be made: {error.strerror}.") from None
     with _lock(run):
-        (run / "recipe.toml").write_text(config.to_toml(recipe), encoding="utf-8")
+        write_text(run / "recipe.toml", config.to_toml(recipe))
         task, corpus, dev = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
         try:
             progress = Trainer(task, corpus, dev, run).train()
@@ -52,9 +55,13 @@ def _check_folder(run: Path, recipe: Recipe) -> None:
         raise UserError(f"{run} is a file; a run needs a folder.")
     saved = run / "recipe.toml"
     if not saved.exists():
-        if run.is_dir() and any(run.iterdir()):
+        if run.is_dir() and any(path.name not in (".lock", ".recipe.toml.part") for path in run.iterdir()):
             raise UserError(f"{run} exists and is not a run folder; choose another --out.")
         return
+    if (run / "model.safetensors").exists() and not any((run / "checkpoints").glob("*")):
+        raise UserError(f"{run} holds a finished model without checkpoints to go on from; train anew with another --out.")
+    if not (run / "data" / "train.json").exists():
+        return  # nothing came of it yet, for instance because its corpus was not found: the recipe may be mended
     changed = sorted(_differences(config.read(saved), recipe) - MAY_CHANGE)
     if changed:
         raise UserError(

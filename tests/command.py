@@ -1,0 +1,123 @@
+"""The command as tests call it: in this process where that proves as much, in its own where it is to be killed."""
+
+import io
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from glassformer import cli
+
+ROOT = Path(__file__).parent.parent
+REVERSE = ROOT / "recipes" / "reverse.toml"
+
+# Everything random a run can have: dropout, BPE-dropout, both directions. An update takes about ten milliseconds.
+TINY = """
+task = "translate"
+[data]
+train = "synthetic:dates:300:1"
+dev = "synthetic:dates:12:2"
+source = "en"
+target = "zh"
+both_ways = true
+[tokenizer]
+vocabulary = 320
+dropout = 0.2
+[model]
+width = 16
+heads = 2
+inner = 32
+encoder_layers = 1
+decoder_layers = 1
+dropout = 0.1
+max_length = 200
+[training]
+updates = 12
+batch_tokens = 256
+rate = 1e-2
+warmup = 5
+validate_every = 4
+save_every = 3
+bleu_sentences = 2
+log_every = 1
+threads = 1
+[decoding]
+beam = 1
+max_length = 20
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+class _Stream(io.TextIOWrapper):
+    """Standard output or error that is kept, byte for byte."""
+
+    def __init__(self) -> None:
+        self.kept = io.BytesIO()
+        super().__init__(self.kept, encoding="utf-8", write_through=True)
+
+
+def glassformer(*arguments: object, stdin: str | bytes = b"") -> Result:
+    """`glassformer ARGUMENTS` in this process: what it printed and its exit code."""
+    out, err = _Stream(), _Stream()
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["glassformer", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+    code = left.value.code
+    assert code is None or isinstance(code, int), code
+    return Result(code or 0, out.kept.getvalue().decode(), err.kept.getvalue().decode())
+
+
+def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    """`glassformer ARGUMENTS` in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    command = [sys.executable, "-m", "glassformer", *map(str, arguments)]
+    return subprocess.Popen(command, text=True, encoding="utf-8", **{**settings, **options})  # type: ignore[call-overload]
+
+
+def in_its_own_process(*arguments: object, **options: object) -> Result:
+    child = process(*arguments, **options)
+    try:
+        out, err = child.communicate(timeout=240)
+    finally:
+        child.kill()
+    return Result(child.returncode, out, err)
+
+
+def tiny(folder: Path, *changes: str) -> list[str]:
+    """Arguments that train the tiny recipe into folder/run, with changes such as training.ema=0.9."""
+    recipe = folder / "tiny.toml"
+    recipe.write_text(TINY, encoding="utf-8")
+    return ["train", str(recipe), "--out", str(folder / "run"), *(word for change in changes for word in ("--set", change))]
+
+
+@dataclass(frozen=True)
+class Learned:
+    run: Path
+    cpu_seconds: float
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """recipes/reverse.toml, trained by the command line as it stands. The other tests of the command use it too."""
+    run = tmp_path_factory.mktemp("learned") / "reverse"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = in_its_own_process("train", REVERSE, "--out", run)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert result.code == 0, result.err
+    return Learned(run, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -1,0 +1,70 @@
+"""The README's examples are run as written, and the two READMEs say the same."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+READMES = ("README.md", "README.zh-CN.md")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return [body for kind, body in BLOCK.findall((ROOT / name).read_text(encoding="utf-8")) if kind == language]
+
+
+def test_both_readmes_have_the_same_commands() -> None:
+    def bare(name: str) -> list[str]:
+        bodies = [body for language in ("bash", "python", "toml", "text") for body in blocks(name, language)]
+        return [re.sub(r"\s+# .*", "", line).rstrip() for line in "\n".join(bodies).splitlines()]
+
+    assert bare(READMES[0]) == bare(READMES[1])
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_and_pictures_exist(name: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (ROOT / target).exists(), target
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with what the README says a person has: sentences to translate, pairs to train on, its recipe."""
+    pairs = "".join(f"the {a} {b}\tdie {a} {b}\n" for a in ("cat", "dog", "bird", "fish") for b in ("sleeps", "runs", "eats"))
+    for file in ("pairs.tsv", "dev.tsv", "test.tsv"):
+        (tmp_path / file).write_text(pairs, encoding="utf-8")
+    (tmp_path / "in.txt").write_text("the cat runs\n\n好久不见。\n", encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(blocks("README.md", "toml")[0], encoding="utf-8")
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    return tmp_path
+
+
+def run(script: str, folder: Path) -> str:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUTF8": "1"}
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_translate_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "--show" in body)
+    answers = run(script.replace("source .venv/bin/activate\n", ""), workplace).splitlines()
+    assert len(answers) == 1 + 1 + 1 + 3 + 1 + 1 and all(answers)
+    assert len((workplace / "out.txt").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_training_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "train mine.toml" in body)
+    short = "--set training.updates=2 --set training.warmup=1 --set training.log_every=1"  # the README's own sizes, two updates
+    run(script.replace("--out runs/mine\n", f"--out runs/mine {short}\n"), workplace)
+    assert (workplace / "runs/mine/model.safetensors").exists()
+
+
+def test_python_examples(workplace: Path) -> None:
+    (workplace / "example.py").write_text("\n".join(blocks("README.md", "python")), encoding="utf-8")
+    assert "torch.Size([4, " in run(f"{sys.executable} example.py", workplace)

@@ -1,0 +1,209 @@
+"""The encoder–decoder: PyTorch's numbers, the paper's sizes, and what must change nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from conftest import SIZES, VOCABULARY, close, every_variant, sentences, transformer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from glassformer.config import PRESETS, TransformerOptions
+from glassformer.layers.attention import Attention
+from glassformer.layers.block import Block
+from glassformer.models.transformer import Transformer, parameters
+
+variants = st.fixed_dictionaries(
+    {
+        "norm": st.sampled_from(["post", "pre"]),
+        "positions": st.sampled_from(["sinusoidal", "learned", "rotary"]),
+        "activation": st.sampled_from(["relu", "gelu"]),
+        "scores": st.sampled_from(["dot", "additive"]),
+        "key_width": st.sampled_from([0, 2, 6]),
+        "value_width": st.sampled_from([0, 3, 10]),
+        "tie": st.sampled_from(["all", "output", "none"]),
+        "encoder_layers": st.integers(1, 2),
+        "decoder_layers": st.integers(1, 2),
+    }
+).filter(lambda changes: (changes["positions"], changes["scores"]) != ("rotary", "additive"))
+
+
+class TorchTransformer(nn.Module):
+    """PyTorch's layers with our weights; only embeddings come from us."""
+
+    def __init__(self, ours: Transformer) -> None:
+        super().__init__()
+        o = ours.options
+        self.ours = ours
+        shape = {"dropout": 0.0, "activation": o.activation, "batch_first": True, "norm_first": o.norm == "pre"}
+        encoder = nn.TransformerEncoderLayer(o.width, o.heads, o.inner, **shape)
+        decoder = nn.TransformerDecoderLayer(o.width, o.heads, o.inner, **shape)
+        norms = [nn.LayerNorm(o.width) if o.norm == "pre" else None for _ in range(2)]
+        self.encoder = nn.TransformerEncoder(encoder, o.encoder_layers, norms[0], enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(decoder, o.decoder_layers, norms[1])
+        for theirs, stack in ((self.encoder, ours.encoder), (self.decoder, ours.decoder)):
+            for i, layer in enumerate(theirs.layers):
+                copy_block(stack.get_submodule(str(i)), layer)
+            if theirs.norm is not None:
+                theirs.norm.load_state_dict(stack.norm.state_dict())
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        padding = source == 0
+        future = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1)
+        memory = self.encoder(self.ours.encoder.embed(source), src_key_padding_mask=padding)
+        embedded = self.ours.decoder.embed(target)
+        return self.decoder(embedded, memory, tgt_mask=future, memory_key_padding_mask=padding)
+
+
+def copy_block(ours: Block, theirs: nn.Module) -> None:
+    copy_attention(ours.self, theirs.self_attn)
+    norms = [ours.norm1, ours.norm3]
+    if ours.cross is not None:
+        copy_attention(ours.cross, theirs.multihead_attn)
+        norms = [ours.norm1, ours.norm2, ours.norm3]
+    for i, norm in enumerate(norms, start=1):
+        getattr(theirs, f"norm{i}").load_state_dict(norm.state_dict())
+    theirs.linear1.load_state_dict(ours.ffn.w1.state_dict())
+    theirs.linear2.load_state_dict(ours.ffn.w2.state_dict())
+
+
+@torch.no_grad()
+def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
+    theirs.in_proj_weight.copy_(torch.cat([ours.q.weight, ours.k.weight, ours.v.weight]))
+    theirs.in_proj_bias.copy_(torch.cat([ours.q.bias, ours.k.bias, ours.v.bias]))
+    theirs.out_proj.load_state_dict(ours.o.state_dict())
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_states_and_gradients_are_pytorchs(norm: str, activation: str, positions: str) -> None:
+    ours = transformer(norm=norm, activation=activation, positions=positions, encoder_layers=3)
+    theirs = TorchTransformer(ours)
+    source, target = sentences(7, 4, 1), sentences(5, 5, 5, seed=1)
+    found, wanted = ours(source, target), theirs(source, target)
+    close(found, wanted)
+
+    close(ours.logits(found), wanted @ ours.output.weight.T)
+    upstream = torch.randn_like(found)
+    (wanted_grad,) = torch.autograd.grad(wanted, ours.encoder.embed.token.weight, upstream)
+    (found_grad,) = torch.autograd.grad(found, ours.encoder.embed.token.weight, upstream)
+    close(found_grad, wanted_grad, 1e-4)
+
+
+@pytest.mark.parametrize(("preset", "paper"), [("base", 65e6), ("big", 213e6)])
+def test_parameters_as_in_the_paper(preset: str, paper: float) -> None:
+    with torch.device("meta"):
+        model = Transformer(TransformerOptions(**PRESETS[preset]), 37_000, 37_000)
+    assert parameters(model) == pytest.approx(paper, rel=0.04)
+
+
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("output", 2), ("none", 3)])
+def test_what_is_tied_is_one_matrix(tie: str, matrices: int) -> None:
+    model = transformer(tie=tie)
+    weights = [model.encoder.embed.token.weight, model.decoder.embed.token.weight, model.output.weight]
+    assert len({id(weight) for weight in weights}) == matrices
+    one = VOCABULARY * SIZES.width
+    assert parameters(model) - parameters(transformer(tie="all")) == (matrices - 1) * one
+
+
+def test_each_side_has_its_own_vocabulary() -> None:
+    model = Transformer(replace(SIZES, tie="output"), 7, 13).eval()
+    states = model(torch.tensor([[6, 6]]), torch.tensor([[12, 1, 12]]))
+    assert model.logits(states).shape == (1, 3, 13)
+
+
+def test_a_fresh_model_begins_near_the_uniform_guess() -> None:
+    """The initial logits are of the order of 1, so the first loss is near log V, for shared weights too."""
+    torch.manual_seed(0)
+    model = Transformer(replace(SIZES, width=64, heads=4, inner=128), 500, 500).eval()
+    source, target = torch.randint(1, 500, (8, 9)), torch.randint(1, 500, (8, 9))
+    with torch.no_grad():
+        logits = model.logits(model(source, target))
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), torch.randint(1, 500, (72,)))
+    assert loss.item() == pytest.approx(torch.tensor(500.0).log().item(), rel=0.15)
+
+
+@settings(max_examples=25)
+@given(changes=variants, seed=st.integers(0, 99), length=st.integers(2, 9), data=st.data())
+@torch.no_grad()
+def test_a_future_token_changes_nothing_before_it(changes: dict[str, Any], seed: int, length: int, data: st.DataObject) -> None:
+    model = transformer(seed, **changes)
+    at = data.draw(st.integers(1, length - 1))
+    source, target = sentences(5, 3, seed=seed), sentences(length, length, seed=seed + 1)
+    before = model(source, target)
+    changed = target.clone()
+    changed[:, at:] = changed[:, at:] % (VOCABULARY - 1) + 1  # every later token another one
+    after = model(source, changed)
+    assert after[:, :at].equal(before[:, :at])
+    assert not torch.allclose(after[:, at], before[:, at])
+
+
+@settings(max_examples=25)
+@given(changes=variants, seed=st.integers(0, 99), lengths=st.lists(st.integers(1, 9), min_size=2, max_size=4))
+@torch.no_grad()
+def test_padding_and_neighbours_change_nothing(changes: dict[str, Any], seed: int, lengths: list[int]) -> None:
+    model = transformer(seed, **changes)
+    sources, targets = sentences(*lengths, seed=seed), sentences(*reversed(lengths), seed=seed + 1)
+    together = model(sources, targets)
+    for row, (s, t) in enumerate(zip(lengths, reversed(lengths), strict=True)):
+        alone = model(sources[row : row + 1, :s], targets[row : row + 1, :t])
+        close(together[row, :t], alone[0])
+
+
+@settings(max_examples=25)
+@given(changes=variants, seed=st.integers(0, 99), length=st.integers(1, 8))
+@torch.no_grad()
+def test_step_by_step_is_all_at_once(changes: dict[str, Any], seed: int, length: int) -> None:
+    model = transformer(seed, **changes)
+    source, target = sentences(6, 3, 1, seed=seed), sentences(length, length, length, seed=seed + 1)
+    whole = model.logits(model(source, target))
+    state = model.start(source)
+    for t in range(length):
+        logits, state = model.step(target[:, t], state)
+        close(logits, whole[:, t])
+    assert state.length == length
+
+
+@every_variant
+@torch.no_grad()
+def test_a_state_is_a_value(changes: dict[str, Any]) -> None:
+    """Stepping from a state leaves it as it was: two continuations do not disturb each other."""
+    model = transformer(**changes)
+    _, state = model.step(torch.tensor([1, 2]), model.start(sentences(4, 2)))
+    first, onward = model.step(torch.tensor([3, 4]), state)
+    other, _ = model.step(torch.tensor([9, 9]), state)
+    again, _ = model.step(torch.tensor([3, 4]), state)
+    assert again.equal(first) and not other.equal(first)
+    assert (state.length, onward.length) == (1, 2)
+    assert all(b.cross is a.cross for a, b in zip(state.blocks, onward.blocks, strict=True))  # the source is looked up once
+
+
+@every_variant
+@torch.no_grad()
+def test_a_reordered_state_goes_on_as_the_row_it_came_from(changes: dict[str, Any]) -> None:
+    model = transformer(**changes)
+    source, index = sentences(5, 3, 1), torch.tensor([2, 0, 0])
+    _, state = model.step(torch.tensor([1, 2, 3]), model.start(source))
+    wanted, _ = model.step(torch.tensor([4, 5, 6]), state)
+    found, _ = model.step(torch.tensor([6, 4, 4]), state.reorder(index))
+    close(found, wanted[index])
+
+
+@every_variant
+def test_training_reaches_every_weight(changes: dict[str, Any]) -> None:
+    model = transformer(**changes).train()
+    loss = model.logits(model(sentences(5, 3), sentences(4, 4, seed=1))).square().sum()
+    loss.backward()
+    idle = {name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()}
+    assert not {name for name in idle if not name.endswith("k.bias")}  # softmax takes no notice of q · b_K
+
+
+def test_dropout_works_only_while_training() -> None:
+    model = transformer(dropout=0.5)
+    source, target = sentences(5, 3), sentences(4, 4, seed=1)
+    assert model(source, target).equal(model(source, target))
+    model.train()
+    assert not model(source, target).equal(model(source, target))

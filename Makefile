@@ -50,7 +50,7 @@ bench: .venv/.dev
 # The CPU build goes in first and alone; the constraint is then already met, and the rest comes from the usual index.
 define install
 @echo "Installing $(1) into .venv: some minutes the first time, seconds after that."
-$(if $(CPU),@$(PIP) --no-deps --index-url $(TORCH_CPU_INDEX) $(TORCH))
+$(if $(filter 1,$(CPU)),@$(PIP) --no-deps --index-url $(TORCH_CPU_INDEX) $(TORCH))
 @$(PIP) -c constraints.txt -e '$(2)'
 endef
 

@@ -4,8 +4,11 @@
 
 A TSV of made-up text is written into a temporary folder, a very small model trains on it through the command line, and the
 memory of that process is read from /proc (so this runs on Linux alone) several times a second, for each phase of the run:
-learning the vocabulary, tokenising, training. Small corpora lie below the program's fixed limits (a window of 131,072 pairs that
-are sorted together, a million pairs for the vocabulary), so memory rises a little until these are reached, and then no more.
+learning the vocabulary, tokenising, training.
+
+Small corpora lie below the program's fixed limits (a window of pairs that are sorted together, a number of pairs to learn the
+vocabulary from), so memory rises until these are reached: compare sizes beyond them. Made-up text brings new words all the time,
+up to a million, which is what learning a vocabulary has to remember. Memory that one phase has freed may still count in the next.
 """
 
 import argparse

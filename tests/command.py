@@ -93,7 +93,7 @@ def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
 def in_its_own_process(*arguments: object, **options: object) -> Result:
     child = process(*arguments, **options)
     try:
-        out, err = child.communicate(timeout=240)
+        out, err = child.communicate()
     finally:
         child.kill()
     return Result(child.returncode, out, err)

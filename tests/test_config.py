@@ -231,11 +231,12 @@ def options(cls: type) -> st.SearchStrategy[Any]:
 
 def allowed(recipe: Recipe) -> Recipe:
     """The nearest recipe whose values go together."""
-    model = dataclasses.replace(recipe.model, key_width=2, value_width=3, scores="dot", tie="none", max_length=2_000_000)
+    model = dataclasses.replace(recipe.model, key_width=2, value_width=3, scores="dot", tie="none", max_length=1 << 20)
     tokenizer = dataclasses.replace(recipe.tokenizer, shared=True)
     data = dataclasses.replace(recipe.data, source="a" + recipe.data.source, target="b" + recipe.data.target, columns=(2, 5))
     training = dataclasses.replace(recipe.training, betas=(0.1, 0.3), average=1)
-    return dataclasses.replace(recipe, model=model, tokenizer=tokenizer, data=data, training=training)
+    decoding = dataclasses.replace(recipe.decoding, min_length=0)
+    return dataclasses.replace(recipe, model=model, tokenizer=tokenizer, data=data, training=training, decoding=decoding)
 
 
 @settings(max_examples=60)

@@ -32,7 +32,7 @@ def put(path: Path, text: str = "x") -> Path:
 class TestFind:
     def test_the_order_of_folders(self, machine, monkeypatch):
         monkeypatch.setenv("GLASSFORMER_DATA", str(machine / "variable"))
-        folders = [".", machine / "recipes", machine / "flag", machine / "variable", "data", machine / "cache/glassformer/data"]
+        folders = [machine / "flag", ".", machine / "recipes", machine / "variable", "data", machine / "cache/glassformer/data"]
         for folder in reversed(folders):  # each hides those after it
             expected = put(Path(folder) / "sub/pairs.tsv")
             assert find("sub/pairs.tsv", data_dir=machine / "flag", near=machine / "recipes") == expected
@@ -61,7 +61,7 @@ class TestFind:
         with pytest.raises(UserError) as caught:
             find("mine.tsv", data_dir=machine / "flag", near=machine / "recipes")
         message = str(caught.value)
-        looked = ["here", "recipes", "flag", "variable", "here/data", "cache/glassformer/data"]
+        looked = ["flag", "here", "recipes", "variable", "here/data", "cache/glassformer/data"]
         assert "There is no file mine.tsv. Looked in:\n" + "\n".join(f"  {machine / folder}" for folder in looked) in message
         assert "--data-dir" in message
         assert "GLASSFORMER_DATA" in message

@@ -67,4 +67,4 @@ def test_training_examples(workplace: Path) -> None:
 
 def test_python_examples(workplace: Path) -> None:
     (workplace / "example.py").write_text("\n".join(blocks("README.md", "python")), encoding="utf-8")
-    assert "torch.Size([4, " in run(f"{sys.executable} example.py", workplace)
+    assert "torch.Size([6, " in run(f"{sys.executable} example.py", workplace)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from glassformer.tasks.translate import Translate
 
 __version__ = "0.1.0"
 __all__ = ["UserError", "load"]
 
 
-def load(name: str) -> "Translate":
+def load(name: "str | Path") -> "Translate":
     """A model by its bundled name or its folder, ready to use."""
     from glassformer.store import find_model  # late, so that `glassformer --help` does not wait for torch
     from glassformer.tasks.translate import Translate

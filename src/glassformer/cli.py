@@ -51,9 +51,9 @@ def translate(
     force: Annotated[bool, typer.Option("--force", help="Replace an output file that exists.")] = False,
     beam: Beam = 0,
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="α of score = Σ log p ÷ lengthᵅ.")] = None,
-    min_length: Annotated[int, typer.Option(min=0, help="Fewest pieces of an answer.")] = 0,
-    max_length: Annotated[int, typer.Option(min=0, help="Most pieces of an answer; 0: twice the source and ten.")] = 0,
-    nbest: Annotated[int, typer.Option(min=1, help="How many answers; more than one prints: line, score, text.")] = 1,
+    min_length: Annotated[int | None, typer.Option(min=0, help="Fewest pieces of an answer.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=0, help="Most pieces of an answer; 0: twice the source and ten.")] = None,
+    nbest: Annotated[int, typer.Option(min=1, max=1000, help="How many answers; more than one prints: line, score, text.")] = 1,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="Draw tokens instead of searching; 0 is greedy.")] = None,
     top_k: Annotated[int | None, typer.Option(min=0, help="Draw from the k likeliest only (before the softmax).")] = None,
     top_p: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="… from the fewest that reach p (after it).")] = None,
@@ -80,17 +80,22 @@ def translate(
     options = _decoding(translator, beam, length_penalty, min_length, max_length, nbest)
     lines = _arguments(text) if text else _lines(input)
     size = 1 if not (text or input) and sys.stdin and sys.stdin.isatty() else CHUNK  # a person at the keyboard waits for each
-    chunk = list(islice(lines, size))  # before the output is opened: an input that cannot be read costs nothing
     done = 0
-    with _writer(output) as out, _progress("translating") as advance:
-        while chunk:
-            for answer in translator.translate_all(chunk, to, options, sampling, first=done, progress=advance):
-                done += 1
-                _print(out, translator, answer, done, nbest, as_json)
-                if show:
-                    _show(translator, answer)
-            out.flush()
-            chunk = list(islice(lines, size))
+    with _progress("translating", beside_answers=output is None) as advance:
+
+        def translate_next() -> "list[Translation]":
+            return translator.translate_all(list(islice(lines, size)), to, options, sampling, first=done, progress=advance)
+
+        answers = translate_next()  # before the output is opened: a mistake of the first lines costs no file
+        with _writer(output) as out:
+            while answers:
+                for answer in answers:
+                    done += 1
+                    _print(out, translator, answer, done, nbest, as_json)
+                    if show:
+                        _show(translator, answer)
+                out.flush()
+                answers = translate_next()
 
 
 @app.command()
@@ -139,7 +144,7 @@ def evaluate(
     ]
     if to:
         translator.direction("", to)
-    options = _decoding(translator, beam, None, 0, 0, 1)
+    options = _decoding(translator, beam)
     written: list[Translation] = []
     for towards, chosen in evaluation.directions(translator, pairs):
         if to not in (None, towards):
@@ -258,20 +263,28 @@ def _sampling(temperature: float | None, top_k: int | None, top_p: float | None,
 
 
 def _decoding(
-    translator: "Translate", beam: int, length_penalty: float | None, min_length: int, max_length: int, nbest: int
+    translator: "Translate",
+    beam: int,
+    length_penalty: float | None = None,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    nbest: int = 1,
 ) -> "DecodingOptions":
+    """The recipe's options with what the flags change."""
     from dataclasses import replace
 
     options = translator.recipe.decoding
     width = beam or max(options.beam, nbest)
     if nbest > width:
         raise UserError(f"--nbest {nbest} needs a beam at least as wide; --beam is {width}.")
-    if max_length and min_length > max_length:
-        raise UserError(f"--min-length {min_length} is more than --max-length {max_length}.")
+    least = options.min_length if min_length is None else min_length
+    most = options.max_length if max_length is None else max_length
+    if 0 < most < least:
+        raise UserError(f"The minimum length {least} is more than the maximum length {most}: see --min-length and --max-length.")
     penalty = options.length_penalty if length_penalty is None else length_penalty
     if not math.isfinite(penalty):
         raise UserError(f"--length-penalty takes a number, not {penalty}.")
-    return replace(options, beam=width, length_penalty=penalty, min_length=min_length, max_length=max_length)
+    return replace(options, beam=width, length_penalty=penalty, min_length=least, max_length=most)
 
 
 def _unless_dash(path: Path | None) -> Path | None:
@@ -332,14 +345,22 @@ def _writer(path: Path | None) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error for work that lasts; nothing where nobody watches."""
+def _progress(label: str, total: int | None = None, *, beside_answers: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error for work that lasts; none where nobody watches, or where answers would tear it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn(label), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = not sys.stderr.isatty() or sys.stdout.isatty()  # answers on the same screen would be torn by a bar
-    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as bar:
+    hidden = not sys.stderr.isatty() or (beside_answers and sys.stdout.isatty())
+    bar = Progress(
+        *columns,
+        console=Console(stderr=True),
+        disable=hidden,
+        transient=True,
+        redirect_stdout=False,  # or the answers would go where the bar goes
+        redirect_stderr=False,
+    )
+    with bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)
 

@@ -10,8 +10,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -57,20 +56,20 @@ class TransformerOptions:
     """The encoder–decoder of "Attention Is All You Need"; the defaults are its `base`."""
 
     kind: Literal["transformer"] = "transformer"
-    width: int = number(512, low=1)  # D, the paper's d_model
-    heads: int = number(8, low=1)  # H
-    key_width: int = number(0, low=0)  # d_k of one head; 0 means D / H
-    value_width: int = number(0, low=0)  # d_v of one head; 0 means D / H
-    inner: int = number(2048, low=1)  # F, the paper's d_ff
-    encoder_layers: int = number(6, low=1)
-    decoder_layers: int = number(6, low=1)
+    width: int = number(512, low=1, high=1 << 16)  # D, the paper's d_model
+    heads: int = number(8, low=1, high=1 << 12)  # H
+    key_width: int = number(0, low=0, high=1 << 16)  # d_k of one head; 0 means D / H
+    value_width: int = number(0, low=0, high=1 << 16)  # d_v of one head; 0 means D / H
+    inner: int = number(2048, low=1, high=1 << 18)  # F, the paper's d_ff
+    encoder_layers: int = number(6, low=1, high=1000)
+    decoder_layers: int = number(6, low=1, high=1000)
     norm: Literal["post", "pre"] = "post"
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     scores: Literal["dot", "additive"] = "dot"
     activation: Literal["relu", "gelu"] = "relu"
     tie: Literal["all", "output", "none"] = "all"  # which share the vocabulary matrix: embeddings and output, target only, none
     dropout: float = number(0.1, low=0.0, high=0.95)
-    max_length: int = number(512, low=2)  # positions
+    max_length: int = number(512, low=2, high=1 << 20)  # positions
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,6 @@ class DecodingOptions:
     max_length: int = number(0, low=0)  # 0 means twice the source and ten more
 
 
-MODEL_OPTIONS = {"transformer": TransformerOptions}
-
 PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {"width": 1024, "heads": 16, "inner": 4096, "dropout": 0.3},
@@ -135,7 +132,7 @@ def read(path: Path, overrides: list[str] | None = None) -> Recipe:
         raise UserError(f"The recipe {path} cannot be read: {error}") from None
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise UserError(f"The recipe {path} is not valid TOML: {error}") from None
     for override in overrides or []:
         _apply(tree, override)
@@ -186,6 +183,8 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: training.betas takes two numbers in [0, 1), not {list(recipe.training.betas)}.")
     if recipe.training.ema and recipe.training.average > 1:
         raise UserError(f"{where}: training.ema and training.average > 1 are two ways to one end; choose one.")
+    if 0 < recipe.decoding.max_length < recipe.decoding.min_length:
+        raise UserError(f"{where}: decoding.min_length is more than decoding.max_length.")
     if data.max_length + 2 > model.max_length:
         raise UserError(
             f"{where}: data.max_length {data.max_length} (and two marks) does not fit into model.max_length {model.max_length}."
@@ -198,7 +197,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         raise UserError(f"--set takes key=value, such as training.updates=2000; found {override!r}.")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = raw.strip()  # an unquoted word is a string
     *parents, leaf = key.strip().split(".")
     for parent in parents:
@@ -239,9 +238,7 @@ def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
     if origin is tuple:
         items = list(value) if isinstance(value, list | tuple) else [value]  # one may stand for a list of one
         return tuple(_convert(name, item, get_args(hint)[0], where) for item in items)
-    if origin in (Union, UnionType):
-        return value if value is None else _convert(name, value, get_args(hint)[0], where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and type(value) is int and abs(value) < 1 << 60:
         return float(value)
     if type(value) is not hint:
         raise UserError(f"{where}: {name} takes {_kind(hint)}; found {value!r}.")

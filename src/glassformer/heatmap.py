@@ -19,8 +19,8 @@ def show_translation(console: Console, translator: Translate, answer: Translatio
         return
     trace = translator.trace(answer.source, answer.to, target=answer.ids)
     written = [*trace.target[1:], "<eos>"]
-    console.print(f"source  {' | '.join(trace.source)}", markup=False)
-    console.print(f"target  {' | '.join(written)}", markup=False)
+    console.print(f"source  {' | '.join(map(_printable, trace.source))}", markup=False)
+    console.print(f"target  {' | '.join(map(_printable, written))}", markup=False)
     console.print("What each written token looked at, in % (cross-attention of the last layer, mean of its heads):")
     show(console, translator.alignment(trace), written, trace.source)
 
@@ -71,5 +71,14 @@ def _centre(text: str, size: int) -> str:
 
 def _printable(text: str) -> str:
     """Control characters and blanks as visible signs, so that a table keeps its lines."""
-    shown = "".join("␣" if c.isspace() else "�" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    shown = "".join(
+        chr(0x2400 + ord(c))
+        if ord(c) < 32
+        else "␣"
+        if c.isspace()
+        else "␡"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs")
+        else c
+        for c in text
+    )
     return shown or "·"

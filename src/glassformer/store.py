@@ -28,9 +28,9 @@ def describe(folder: Path) -> str:
     return f"{name}\t{recipe.task}\t{recipe.data.source} {arrow} {recipe.data.target}\t{recipe.model.kind}\t{size:.1f} MB"
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str | Path) -> Path:
     """The folder of a bundled model, or the folder itself; if there is none, what exists."""
-    path = Path(name)
+    name, path = str(name), Path(name)
     for folder in (path, BUNDLED / name if path.name == name else path):
         if (folder / "model.safetensors").is_file() and (folder / "recipe.toml").is_file():
             return folder

@@ -1,7 +1,6 @@
 """Weights on disk: safetensors, checked name by name, written whole or not at all."""
 
 import errno
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from glassformer.errors import UserError
+from glassformer.files import aside
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -23,15 +23,11 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> None:
-    """Writes aside, fsyncs, renames: the file appears whole or not at all, and an earlier one stays until then."""
-    part = path.with_name(f".{path.name}.part")
+    """Writes a safetensors file, whole or not at all."""
     try:
-        save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part)
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        with aside(path) as part:
+            save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part)
     except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
         if "No space left" in str(error) or getattr(error, "errno", None) == errno.ENOSPC:
             raise UserError(
                 f"The disk is full: {path} could not be written. Nothing earlier was touched; make room and go on."
@@ -61,9 +57,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
         for name, x in wanted.items()
         if name in found and found[name].shape != x.shape
     ]
+    problems += [f"not all finite: {name}" for name, x in found.items() if not bool(torch.isfinite(x).all())]
     if problems:
         shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
-        raise UserError(f"{path} does not fit this model:\n  {shown}\nIt belongs to another recipe.")
+        raise UserError(f"{path} does not fit this model:\n  {shown}\nIt belongs to another recipe, or is damaged.")
     with torch.no_grad():
         for name, x in wanted.items():
             x.copy_(found[name])

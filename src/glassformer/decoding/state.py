@@ -1,14 +1,9 @@
-"""What decoding asks of a model: nothing but `step` and a state that can be reordered."""
+"""What decoding asks of a model: nothing but `step` and a state with `reorder(index)`, whose row i is the old row index[i]."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from torch import Tensor
-
-
-class State(Protocol):
-    def reorder(self, index: Tensor) -> Self:
-        """The state whose row i is this one's row index[i]."""
 
 
 class Model(Protocol):

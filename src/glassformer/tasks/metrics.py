@@ -16,7 +16,7 @@ class Score:
 
 
 def bleu(answers: list[str], references: list[str], tokenizer: str) -> Score:
-    metric = BLEU(tokenize=tokenizer)
+    metric = BLEU(tokenize=tokenizer, force=True)  # no warning about text that is tokenised on purpose
     value = metric.corpus_score(answers, [references]).score
     return Score("BLEU", value, str(metric.get_signature()))
 
@@ -28,4 +28,4 @@ def chrf(answers: list[str], references: list[str]) -> Score:
 
 
 def bleu_tokenizer(choice: str, language: str) -> str:
-    return TOKENIZERS.get(language, "13a") if choice == "auto" else choice
+    return TOKENIZERS.get(language.split("-")[0], "13a") if choice == "auto" else choice

@@ -126,7 +126,7 @@ class Translate:
     def translate(
         self, text: str, to: str | None = None, options: DecodingOptions | None = None, sampling: Sampling | None = None
     ) -> Translation:
-        return next(iter(self.translate_all([text], to, options, sampling)))
+        return self.translate_all([text], to, options, sampling)[0]
 
     def translate_all(
         self,
@@ -205,7 +205,9 @@ class Translate:
         self._check_length([BOS, *ids], 1)
         with recording(self.model, edits) as tensors:
             self.model.logits(self.model(torch.tensor([source]), torch.tensor([[BOS, *ids]])))
-        labels = [piece.text for piece in pieces] + ["<eos>"]
+        labels = [piece.text if i == 0 or piece.start != pieces[i - 1].start else "" for i, piece in enumerate(pieces)] + [
+            "<eos>"
+        ]
         if self.recipe.data.both_ways:
             labels.insert(0, f"<2{into}>")
         return Trace(tensors, source=labels, target=["<bos>", *self.target.spell(ids)])

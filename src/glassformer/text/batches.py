@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import UserError
+from glassformer.files import sync, write_text
 
 RECORD = np.dtype([("offset", "<i8"), ("source", "<i4"), ("target", "<i4")])  # where its ids begin, and how many
 WINDOW = 1 << 17  # pairs that are sorted by length together
@@ -85,7 +86,9 @@ def prepare(
     if not kept:
         raise UserError(f"No training pair is left: all {skipped} are longer than data.max_length {max_length} pieces; raise it.")
     about = {"pairs": kept, "skipped": skipped, "tokens": offset, "dtype": dtype.str}
-    (folder / f"{name}.json").write_text(json.dumps(about))  # last: it says the other two are whole
+    sync(folder / f"{name}.ids")
+    sync(folder / f"{name}.index")
+    write_text(folder / f"{name}.json", json.dumps(about))  # last: it says the other two are whole
     return Prepared(folder, name)
 
 

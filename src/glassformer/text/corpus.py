@@ -92,14 +92,18 @@ def _read_synthetic(spec: str) -> Iterator[Pair]:
 
 def _read_tsv(path: Path, columns: Sequence[int]) -> Iterator[Pair]:
     needed = max(columns)
+    usual = 0
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}:{number}"
         cells = line.split("\t")
+        usual = usual or len(cells)
         if len(cells) < needed and line.strip():
             raise UserError(
                 f"{place}: found {len(cells)} of the {needed} columns that data.columns {list(columns)} needs. "
                 "One tab stands between two columns."
             )
+        if len(cells) > usual:  # a stray tab inside a text would cut it short
+            raise UserError(f"{place}: found {len(cells)} columns where the lines before have {usual}. Remove the stray tab.")
         source, target = (cells[column - 1] if column <= len(cells) else "" for column in columns)
         yield _pair(source, target, place, place)
 

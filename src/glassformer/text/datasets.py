@@ -116,11 +116,11 @@ def cache_dir() -> Path:
 
 
 def find(name: str, data_dir: Path | None = None, near: Path | None = None) -> Path:
-    """The existing file of that name: as written, near the recipe, or in the first data folder that has it."""
+    """The existing file of that name: in --data-dir, as written, near the recipe, or in the first data folder that has it."""
     path = Path(os.path.expanduser(name))
     folders = [Path()] if path.is_absolute() else _folders(data_dir, near)
     for folder in folders:
-        if os.path.exists(folder / path) and not os.path.isdir(folder / path):  # not isfile: a pipe is welcome
+        if os.path.isfile(folder / path):  # a pipe is none: a corpus is read several times
             return folder / path
     for folder in folders:
         if os.path.isdir(folder / path):
@@ -169,7 +169,7 @@ def download(name: str, folder: Path, progress: Callable[[int, int], None] | Non
 
 def _folders(data_dir: Path | None, near: Path | None) -> list[Path]:
     variable = os.environ.get("GLASSFORMER_DATA")
-    folders = [Path(), near, data_dir, Path(os.path.expanduser(variable)) if variable else None, Path("data"), cache_dir()]
+    folders = [data_dir, Path(), near, Path(os.path.expanduser(variable)) if variable else None, Path("data"), cache_dir()]
     return list(dict.fromkeys(folder for folder in folders if folder is not None))
 
 

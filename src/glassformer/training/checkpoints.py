@@ -1,7 +1,6 @@
 """Checkpoints: a folder each, appearing whole or not at all, from which a run goes on bit for bit."""
 
 import json
-import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, field, fields
@@ -12,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import UserError
+from glassformer.files import sync, write_text
 from glassformer.text.batches import Place
-from glassformer.weights import named_weights, read_tensors, write_tensors
+from glassformer.weights import load_weights, named_weights, read_tensors, write_tensors
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Progress:
     tokens: int = 0
     best_update: int = 0
     best_score: float | None = None
-    best_loss: float = math.inf
+    best_loss: float | None = None
     worse: int = 0  # validations since the best
     unlogged_tokens: int = 0  # since the last line of the log, and their summed −log p
     unlogged_loss: float = 0.0
@@ -59,7 +59,9 @@ class Checkpoints:
                 write_tensors(part / "ema.safetensors", ema)
             write_text(part / "progress.json", json.dumps(asdict(progress), indent=1))
             shutil.rmtree(path, ignore_errors=True)
+            sync(part)
             os.replace(part, path)
+            sync(self.folder)
         except (OSError, UserError) as error:
             shutil.rmtree(part, ignore_errors=True)
             last = self.updates()
@@ -72,10 +74,7 @@ class Checkpoints:
         if not updates:
             return None
         path = self.path(updates[-1])
-        load = read_tensors(path / "model.safetensors")
-        with torch.no_grad():
-            for name, x in named_weights(model).items():
-                x.copy_(load[name])
+        load_weights(model, path / "model.safetensors")
         state = read_tensors(path / "optimiser.safetensors")
         torch.set_rng_state(state.pop("random"))
         _unflatten(model, optimiser, state)
@@ -103,16 +102,6 @@ class Checkpoints:
             for name, x in self.weights(update).items():
                 total[name] = total[name] + x.double() if name in total else x.double()
         return {name: (x / len(updates)).float() for name, x in total.items()}
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes aside, fsyncs, renames, as tensors are written: a run killed at this moment keeps the earlier file."""
-    part = path.with_name(f".{path.name}.part")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def _flatten(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from glassformer.errors import UserError
+from glassformer.files import write_text
 from glassformer.models.transformer import parameters
 from glassformer.tasks.evaluation import directions, evaluate, loss
 from glassformer.tasks.translate import Batch, Translate
 from glassformer.text.batches import Batches, Place, Prepared
-from glassformer.training.checkpoints import Checkpoints, Progress, write_text
+from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
@@ -51,11 +52,11 @@ class Trainer:
     def train(self) -> Progress:
         """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
         keep_memory()
-        threads = self.options.threads or os.cpu_count() or 1
+        threads = self.options.threads or available_cores()
         torch.set_num_threads(threads)
         progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)
         self._trim_log(progress.update)
-        with Display(self.options.updates, progress.update) as self.display, self._signals():
+        with Display(self.options.updates, progress.update) as self.display, _Signals(self):
             say = self.display.say
             say(
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
@@ -176,7 +177,7 @@ class Trainer:
         mean_loss = sum(losses) / len(losses)
         score = sum(bleu) / len(bleu) if bleu else -mean_loss
         # Between equal scores the loss decides: BLEU is 0 for a while, and the first 0 is not the best of them.
-        if progress.best_score is None or (score, -mean_loss) > (progress.best_score, -progress.best_loss):
+        if progress.best_score is None or (score, -mean_loss) > (progress.best_score, -(progress.best_loss or math.inf)):
             progress.best_score, progress.best_loss = score, mean_loss
             progress.best_update, progress.worse = progress.update, 0
         else:
@@ -224,9 +225,6 @@ class Trainer:
         write_tensors(self.run / "model.safetensors", weights)
         self.display.say(f"Done in {progress.seconds / 60:.1f} min. {self.run / 'model.safetensors'} is {what}.")
 
-    def _signals(self) -> "_Signals":
-        return _Signals(self)
-
     def _log(self, progress: Progress, **values: Any) -> None:
         entry = {"update": progress.update, "epoch": progress.place.epoch, "seconds": round(progress.seconds, 1), **values}
         with open(self.run / "log.jsonl", "a", encoding="utf-8") as file:
@@ -253,8 +251,7 @@ class _Signals:
 
     def _note(self, number: int, frame: object) -> None:
         self.trainer.signal = number
-        signal.signal(number, self.earlier[number])
-        self.trainer.display.say("Stopping after this update …")
+        signal.signal(number, self.earlier[number])  # nothing is printed here: a handler may interrupt another print
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.earlier.items():
@@ -266,3 +263,8 @@ def _update_of(line: str) -> float:
         return float(json.loads(line)["update"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # a line cut short by a kill
+
+
+def available_cores() -> int:
+    """The cores this process may use, which a container or taskset may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

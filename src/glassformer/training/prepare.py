@@ -1,7 +1,7 @@
 """From a recipe to a run folder ready to train: tokenizers and the tokenised corpus, made once and found again when going on."""
 
 import json
-import shutil
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -10,13 +10,15 @@ import torch
 
 from glassformer.config import Recipe
 from glassformer.errors import UserError
+from glassformer.files import write_text
 from glassformer.tasks.translate import Translate, load_tokenizers, save_tokenizers
 from glassformer.text.batches import Prepared, prepare
 from glassformer.text.corpus import read_pairs
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.training.checkpoints import write_text
 
-TOKENIZER_PAIRS = 1_000_000  # more than this adds no piece worth having, and takes memory
+# How many characters a vocabulary is learned from, evenly over the corpus: more adds no piece worth having, and takes memory.
+# Unigram counts every substring; words and characters are merely counted.
+TOKENIZER_CHARACTERS = {"bpe": 10_000_000, "unigram": 2_000_000, "word": 100_000_000, "character": 100_000_000}
 
 Find = Callable[[str], Path]
 Report = Callable[[str], None]
@@ -33,10 +35,11 @@ def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> tuple[
     def pairs(specs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         return ((pair.source, pair.target) for pair in read_pairs(specs, data, find))
 
-    prepared = run / "data"
+    prepared = run / "prepared"
     begun = (prepared / "train.json").exists()
     if not begun:
-        shutil.rmtree(prepared, ignore_errors=True)
+        for file in ("train.ids", "train.index", "dev.json"):  # what a run that was killed while preparing left
+            (prepared / file).unlink(missing_ok=True)
     dev = _dev(prepared / "dev.json", pairs(data.dev) if data.dev else ())
     if not begun:
         report("Reading the corpus and training the tokenizer …")
@@ -79,9 +82,10 @@ def _dev(kept: Path, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def _train_tokenizers(
     recipe: Recipe, pairs: Callable[[], Iterator[tuple[str, str]]], tags: list[str]
 ) -> tuple[Tokenizer, Tokenizer]:
-    total = sum(1 for _ in pairs())  # one pass over everything first: a bad line is found now, not after an hour
-    every = max(1, total // TOKENIZER_PAIRS)
-    chosen = lambda: (pair for i, pair in enumerate(pairs()) if i % every == 0)  # noqa: E731
+    # One pass over everything first: a bad line is found now, not after an hour.
+    characters = sum(len(source) + len(target) for source, target in pairs())
+    every = math.ceil(characters / TOKENIZER_CHARACTERS[recipe.tokenizer.kind])
+    chosen = lambda: (pair for i, pair in enumerate(pairs()) if i % every == 0)  # noqa: E731 (read twice)
     if recipe.tokenizer.shared:
         both = Tokenizer.train(chain.from_iterable(chosen()), recipe.tokenizer, tags)
         return both, both

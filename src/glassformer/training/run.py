@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +12,15 @@ from pathlib import Path
 from glassformer import config
 from glassformer.config import Recipe
 from glassformer.errors import UserError
+from glassformer.files import write_text
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card
-from glassformer.training.checkpoints import write_text
 from glassformer.training.loop import Stopped, Trainer
 from glassformer.training.prepare import prepare_run
 
 MAY_CHANGE = {"training.updates", "training.patience", "training.log_every", "training.threads"}  # when going on
+
+LOCK = ".lock"  # also the mark of a folder that is a run
 
 
 def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: Path | None) -> None:
@@ -32,6 +35,7 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         run = out or Path("runs") / recipe_path.stem
     recipe = config.read(recipe_path, overrides)
     near = recipe_path.resolve().parent
+    recipe = _anchored(recipe, near)
     _check_folder(run, recipe)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -49,18 +53,30 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
     _say(f"Try it: glassformer translate --model {run} …    or: glassformer evaluate --model {run}")
 
 
+def _anchored(recipe: Recipe, near: Path) -> Recipe:
+    """The recipe with whole paths for corpora that lie near it, so that the run finds them from wherever it goes on."""
+
+    def whole(specs: tuple[str, ...]) -> tuple[str, ...]:
+        first = [re.sub(r"\{([^{},]*),[^{}]*\}", r"\1", spec) for spec in specs]  # of two aligned files
+        return tuple(str(near / spec) if (near / name).is_file() else spec for spec, name in zip(specs, first, strict=True))
+
+    data = recipe.data
+    data = dataclasses.replace(data, train=whole(data.train), dev=whole(data.dev), test=whole(data.test))
+    return dataclasses.replace(recipe, data=data)
+
+
 def _check_folder(run: Path, recipe: Recipe) -> None:
     """A folder that is not a run is left alone; a run goes on with its own recipe only."""
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file; a run needs a folder.")
     saved = run / "recipe.toml"
+    if not (run / LOCK).exists() and run.is_dir() and any(run.iterdir()):
+        raise UserError(f"{run} is not empty and not a run that was trained here; choose another --out.")
     if not saved.exists():
-        if run.is_dir() and any(path.name not in (".lock", ".recipe.toml.part") for path in run.iterdir()):
-            raise UserError(f"{run} exists and is not a run folder; choose another --out.")
         return
     if (run / "model.safetensors").exists() and not any((run / "checkpoints").glob("*")):
         raise UserError(f"{run} holds a finished model without checkpoints to go on from; train anew with another --out.")
-    if not (run / "data" / "train.json").exists():
+    if not (run / "prepared" / "train.json").exists():
         return  # nothing came of it yet, for instance because its corpus was not found: the recipe may be mended
     changed = sorted(_differences(config.read(saved), recipe) - MAY_CHANGE)
     if changed:
@@ -86,7 +102,7 @@ def _differences(old: Recipe, new: Recipe) -> set[str]:
 @contextmanager
 def _lock(run: Path) -> Iterator[None]:
     """Two trainings in one folder would undo each other's checkpoints. The system frees the lock however a run ends."""
-    with open(run / ".lock", "w") as file:
+    with open(run / LOCK, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -8,7 +8,7 @@ from rich.console import Console
 import glassformer as gf
 from glassformer.heatmap import show_translation
 
-SENTENCES = ("好久不见。", "Machine learning is fun.")
+SENTENCES = ("我喜欢吃草莓。", "He went to the hospital yesterday.")
 
 
 def main() -> None:

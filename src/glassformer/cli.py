@@ -176,13 +176,13 @@ def models() -> None:
 def demo() -> None:
     """Translate one sentence each way with the bundled model, and show what it looked at."""
     translator = _load("zh-en")
-    for sentence in ("好久不见。", "Machine learning is fun."):
+    for sentence in ("我喜欢吃草莓。", "He went to the hospital yesterday."):
         answer = translator.translate(sentence)
         print(f"\n{sentence}  →  {answer.text}", flush=True)
         _show(translator, answer)
     print(
         "\nWhat to try next:\n"
-        '  .venv/bin/glassformer translate "我喜欢吃草莓。" --show      your own sentence, either language\n'
+        '  .venv/bin/glassformer translate "车站在哪里？" --show        your own sentence, either language\n'
         "  .venv/bin/glassformer train recipes/reverse.toml         train a small model, about a minute\n"
         '  .venv/bin/glassformer translate --model runs/reverse "c a t"\n'
         "  .venv/bin/glassformer --help",

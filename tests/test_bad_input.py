@@ -246,7 +246,7 @@ def test_an_empty_sentence_has_an_empty_translation(model):
         (["--input", "."], b"", ["cannot be read"]),
         (["--to", "zh", "c a t"], b"", ["translates source into target, not into 'zh'"]),
         (["--nbest", "4", "--beam", "2", "c a t"], b"", ["--nbest 4", "--beam is 2"]),
-        (["--min-length", "5", "--max-length", "3", "c a t"], b"", ["--min-length 5", "--max-length 3"]),
+        (["--min-length", "5", "--max-length", "3", "c a t"], b"", ["minimum length 5", "maximum length 3"]),
         (["--length-penalty", "inf", "c a t"], b"", ["--length-penalty"]),
     ],
 )

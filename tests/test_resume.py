@@ -62,7 +62,7 @@ class TestKilled:
         moments = []
         for kill in range(10):
             # The first time there is no run folder yet; from then on its own name is enough.
-            begun = (killed / "run" / "data" / "train.json").exists()
+            begun = (killed / "run" / "prepared" / "train.json").exists()
             child = process(*(["train", killed / "run"] if begun else tiny(killed, *EMA)), stderr=subprocess.DEVNULL)
             try:
                 moments.append(self.wait(child, killed / "run", kill, draw))
@@ -117,8 +117,8 @@ class TestKilled:
         elif half == "corpus":
             shutil.rmtree(folder / "checkpoints")
             (folder / "model.safetensors").unlink()
-            (folder / "data" / "train.json").unlink()
-            (folder / "data" / "train.ids").write_bytes(b"half")
+            (folder / "prepared" / "train.json").unlink()
+            (folder / "prepared" / "train.ids").write_bytes(b"half")
         result = glassformer(*tiny(tmp_path, "training.average=3"))
         assert result.code == 0, result.err
         same_end(trained, folder)
@@ -137,7 +137,6 @@ class TestSignals:
         _, err = child.communicate(timeout=60)
         assert child.returncode == code, err
         stopped = saved(folder)[-1]
-        assert "Stopping after this update" in err
         assert f"Saved at update {stopped:,}. Go on with: glassformer train {folder}" in err
         assert "Traceback" not in err
         # The whole run, which nobody disturbed, to the same number of updates.
@@ -263,6 +262,17 @@ class TestGoingOn:
         assert result.code == 2
         assert "Another training is at work" in result.err
         assert "updates = 12" in (trained / "recipe.toml").read_text()
+
+    def test_a_project_folder_keeps_its_data(self, tmp_path: Path) -> None:
+        """A folder with a recipe.toml and a data/ of a person's own is no run, however alike it looks."""
+        (tmp_path / "mine" / "data").mkdir(parents=True)
+        (tmp_path / "mine" / "data" / "pairs.tsv").write_text("a\tb\n")
+        recipe = '[data]\ntrain = "data/pairs.tsv"  # mine\n'
+        (tmp_path / "mine" / "recipe.toml").write_text(recipe)
+        result = glassformer("train", tmp_path / "mine")
+        assert result.code == 2 and "is not a run folder" in result.err
+        assert (tmp_path / "mine" / "data" / "pairs.tsv").exists()
+        assert (tmp_path / "mine" / "recipe.toml").read_text() == recipe
 
     def test_a_folder_of_something_else_is_left_alone(self, tmp_path):
         (tmp_path / "run").mkdir()

@@ -21,7 +21,9 @@ def show_translation(console: Console, translator: Translate, answer: Translatio
     written = [*trace.target[1:], "<eos>"]
     console.print(f"source  {' | '.join(map(_printable, trace.source))}", markup=False)
     console.print(f"target  {' | '.join(map(_printable, written))}", markup=False)
-    console.print("What each written token looked at, in % (cross-attention of the last layer, mean of its heads):")
+    console.print(
+        "What each written token looked at, in % (cross-attention of the last layer, mean of its heads):", soft_wrap=True
+    )
     show(console, translator.alignment(trace), written, trace.source)
 
 

@@ -11,6 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ class Trainer:
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
                 + self._continuing(progress, threads)
             )
-            self._updates(progress)
+            with closing(prefetch(self._batches(progress.place))) as stream:
+                self._updates(progress, stream)
             self._finish(progress)
         return progress
 
@@ -80,10 +82,9 @@ class Trainer:
         other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
         return f" Going on from update {progress.update:,}.{other}"
 
-    def _updates(self, progress: Progress) -> None:
+    def _updates(self, progress: Progress, stream: Iterator[tuple[Batch, Place]]) -> None:
         options = self.options
         self.model.train()
-        stream = prefetch(self._batches(progress.place))
         began, seconds = time.monotonic(), progress.seconds
         logged, told = began, progress.tokens
         while not self._ended(progress):

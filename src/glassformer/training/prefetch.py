@@ -2,14 +2,17 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def prefetch(items: Iterator[T], ahead: int = 4) -> Iterator[T]:
-    """The same items, made up to `ahead` early; an error in making one is raised where it would have been taken."""
+def prefetch(items: Iterator[T], ahead: int = 4) -> Generator[T, None, None]:
+    """The same items, made up to `ahead` early; an error in making one is raised where it would have been taken.
+
+    Close it when done: a thread that is still inside torch when Python exits takes the process down with it.
+    """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(ahead)
     stop = threading.Event()
 
@@ -30,7 +33,8 @@ def prefetch(items: Iterator[T], ahead: int = 4) -> Iterator[T]:
         except BaseException as error:  # carried to the taker, whatever it is
             put((None, error))
 
-    threading.Thread(target=work, daemon=True).start()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     try:
         while True:
             item, error = ready.get()
@@ -41,3 +45,4 @@ def prefetch(items: Iterator[T], ahead: int = 4) -> Iterator[T]:
             yield item  # type: ignore[misc]
     finally:
         stop.set()
+        thread.join()

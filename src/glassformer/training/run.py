@@ -71,7 +71,7 @@ def _check_folder(run: Path, recipe: Recipe) -> None:
         raise UserError(f"{run} is a file; a run needs a folder.")
     saved = run / "recipe.toml"
     if not (run / LOCK).exists() and run.is_dir() and any(run.iterdir()):
-        raise UserError(f"{run} is not empty and not a run that was trained here; choose another --out.")
+        raise UserError(f"{run} is not a run folder, and not empty; choose another --out.")
     if not saved.exists():
         return
     if (run / "model.safetensors").exists() and not any((run / "checkpoints").glob("*")):

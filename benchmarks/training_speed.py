@@ -46,7 +46,7 @@ from glassformer.training.checkpoints import Progress
 from glassformer.training.loop import Trainer
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
-from glassformer.training.prepare import prepare_run
+from glassformer.training.run import prepare_run
 
 SIZES: dict[str, tuple[dict[str, Any], int]] = {  # the model and its vocabulary
     "tiny": ({"preset": "tiny"}, 10_000),
@@ -144,8 +144,8 @@ def measure(size: str, batches: int, rounds: int) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder)
         recipe, corpus = recipe_of(size, run)
-        task, prepared, _ = prepare_run(recipe, run, find, lambda text: None)
-        trainer = Trainer(task, prepared, [], run)
+        work = prepare_run(recipe, run, find, lambda text: None)
+        task, trainer = work.task, Trainer(work, run)
         made = [batch for batch, _ in islice(trainer._batches(Place()), batches)]
         marian = marian_of(task.model, recipe)
         first = losses(trainer, marian, made[0])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import DataOptions
+from glassformer.config import PairData
 from glassformer.errors import UserError
 from glassformer.text.corpus import Pair, read_lines, read_pairs
 
-OPTIONS = DataOptions(source="en", target="de")
+OPTIONS = PairData(source="en", target="de")
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -20,11 +20,11 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def texts(folder: Path, *specs: str, data: DataOptions = OPTIONS) -> list[tuple[str, str]]:
+def texts(folder: Path, *specs: str, data: PairData = OPTIONS) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in read_pairs(specs, data, lambda name: folder / name)]
 
 
-def error(folder: Path, *specs: str, data: DataOptions = OPTIONS) -> str:
+def error(folder: Path, *specs: str, data: PairData = OPTIONS) -> str:
     with pytest.raises(UserError) as caught:
         texts(folder, *specs, data=data)
     return str(caught.value)
@@ -97,11 +97,11 @@ class TestTsv:
 
     def test_columns_choose(self, tmp_path):
         write(tmp_path / "pairs.tsv", "7\tHund\tdog\tnoun\n")
-        assert texts(tmp_path, "pairs.tsv", data=DataOptions(columns=(3, 2))) == [("dog", "Hund")]
+        assert texts(tmp_path, "pairs.tsv", data=PairData(columns=(3, 2))) == [("dog", "Hund")]
 
     def test_too_few_columns(self, tmp_path):
         write(tmp_path / "pairs.tsv", "a\tb\tc\nd\te\n")
-        message = error(tmp_path, "pairs.tsv", data=DataOptions(columns=(1, 3)))
+        message = error(tmp_path, "pairs.tsv", data=PairData(columns=(1, 3)))
         assert "pairs.tsv:2: found 2 of the 3 columns that data.columns [1, 3] needs" in message
         write(tmp_path / "spaces.tsv", "no tab here\n")
         assert "spaces.tsv:1: found 1 of the 2 columns" in error(tmp_path, "spaces.tsv")

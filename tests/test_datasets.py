@@ -9,7 +9,8 @@ import pytest
 
 from glassformer.errors import UserError
 from glassformer.text import datasets
-from glassformer.text.datasets import CORPORA, Corpus, RemoteFile, cache_dir, download, find
+from glassformer.text.corpora import CORPORA, Corpus, RemoteFile
+from glassformer.text.datasets import cache_dir, download, find
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from glassformer.training import loop
 from glassformer.training.checkpoints import Progress
 from glassformer.training.loop import Trainer
 from glassformer.training.optimiser import adamw, rate_at
-from glassformer.training.prepare import prepare_run
+from glassformer.training.run import prepare_run
 from glassformer.weights import named_weights, read_tensors
 
 
@@ -26,7 +26,7 @@ def trainer(folder: Path, *changes: str) -> Trainer:
     """What `glassformer train` makes of the tiny recipe, before its first update."""
     recipe = config.read(Path(tiny(folder)[1]), ["data.both_ways=false", "training.bleu_sentences=0", *changes])
     (folder / "run").mkdir()
-    made = Trainer(*prepare_run(recipe, folder / "run", Path, lambda text: None), folder / "run")
+    made = Trainer(prepare_run(recipe, folder / "run", Path, lambda text: None), folder / "run")
     made.display = loop.Display(recipe.training.updates, 0)
     return made
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from glassformer.config import PRESETS, TransformerOptions
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
-from glassformer.models.transformer import Transformer, parameters
+from glassformer.models.stack import parameters
+from glassformer.models.transformer import Transformer
 
 variants = st.fixed_dictionaries(
     {

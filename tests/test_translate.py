@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from conftest import SIZES, close, scramble
 from safetensors.torch import load_file, save_file
 
-from glassformer.config import DataOptions, DecodingOptions, Recipe, TokenizerOptions
+from glassformer.config import PairData, DecodingOptions, Recipe, TokenizerOptions
 from glassformer.decoding.sampling import Sampling
 from glassformer.errors import UserError
 from glassformer.tasks.languages import guess
@@ -29,7 +29,7 @@ DRAW = Sampling(temperature=1.5, top_k=50, top_p=0.95, seed=7)
 def made(seed: int = 0, **changes: Any) -> Translate:
     """An untrained translator of Chinese and English, both ways."""
     recipe = Recipe(
-        data=DataOptions(source="zh", target="en", both_ways=True, max_length=30),
+        data=PairData(source="zh", target="en", both_ways=True, max_length=30),
         tokenizer=TokenizerOptions(vocabulary=300),
         model=replace(SIZES, max_length=40),
         decoding=BEAM,
@@ -53,7 +53,7 @@ def translator() -> Translate:
 @pytest.fixture(scope="module")
 def one_way() -> Translate:
     """From one vocabulary into another, without tags."""
-    data = DataOptions(source="de", target="en", max_length=30)
+    data = PairData(source="de", target="en", max_length=30)
     tokenizer = TokenizerOptions(vocabulary=290, shared=False)
     return made(data=data, tokenizer=tokenizer, model=replace(SIZES, max_length=40, tie="output", norm="pre"))
 
@@ -302,7 +302,7 @@ def test_the_loss_is_that_of_every_real_token(translator: Translate) -> None:
 
 
 def test_padding_fills_to_the_longest() -> None:
-    assert pad([[1], [2, 3]]).tolist() == [[1, PAD], [2, 3]]
+    assert pad([[1], [2, 3]], PAD).tolist() == [[1, PAD], [2, 3]]
 
 
 # Looking inside

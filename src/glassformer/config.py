@@ -10,6 +10,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tomli_w
@@ -23,7 +24,7 @@ def number(default: Any, *, low: float | None = None, high: float | None = None)
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class PairData:
     """Where sentence pairs come from.
 
     A corpus is a path (`pairs.tsv`, `pairs.jsonl`, each also `.gz`), two aligned files written with braces
@@ -42,34 +43,127 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
+class TextData:
+    """Where plain text comes from: `.txt`, or a column of `.tsv`, `.csv` or `.jsonl`, each also `.gz`."""
+
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    columns: tuple[int | str, ...] = ("text",)  # of a table: numbers counted from 1, or names in its first line; JSONL keys
+    documents: Literal["line", "file"] = "line"  # what ends with an end mark: every line, or the file alone
+    dev_share: float = number(0.0, low=0.0, high=0.5)  # without data.dev: the last part of the training text, set aside
+
+
+@dataclass(frozen=True)
+class LabelData:
+    """Where labelled texts come from: `.tsv`, `.csv`, `.jsonl`, `.json#KEY` (a list of rows), or SST `.txt` trees, each also `.gz`.
+
+    The last of `columns` holds the label, those before it the text, or the two texts to compare.
+    """
+
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    columns: tuple[int | str, ...] = ("text", "label")  # numbers counted from 1, or names in the first line; JSONL keys
+    relabel: tuple[str, ...] = ()  # such as "0=negative"; "2=" leaves the examples of label 2 out
+    score: bool = False  # task compare: the label is a number to be predicted, such as relatedness, not a class
+    phrases: bool = False  # of SST trees in training: every phrase is an example, not the sentence alone
+    dev_share: float = number(0.0, low=0.0, high=0.5)  # without data.dev: the last part of the training examples, set aside
+    max_length: int = number(256, low=1)  # longer training texts (in pieces) are left out, and counted
+
+
+@dataclass(frozen=True)
+class TagData:
+    """Where sentences with a label for each word come from: `.conllu`, or columns of words and labels (`.conll`, `.iob2`, `.bio`,
+    `.tsv`, `.txt`) with an empty line between sentences, each also `.gz`."""
+
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    columns: tuple[int, ...] = ()  # of the word and its label; none: 2 and 4 (UPOS) of CoNLL-U, else the first and the last
+    scheme: Literal["auto", "none", "bio", "bmes"] = "auto"  # how labels make up spans; auto: told by the labels
+    dev_share: float = number(0.0, low=0.0, high=0.5)
+    max_length: int = number(256, low=1)
+
+
+@dataclass(frozen=True)
 class TokenizerOptions:
-    kind: Literal["bpe", "unigram", "word", "character"] = "bpe"
+    kind: Literal["bpe", "unigram", "word", "character", "imported"] = "bpe"
     vocabulary: int = number(8000, low=16, high=1_000_000)
     shared: bool = True  # one vocabulary for both sides, or one each
     lowercase: bool = False
     split_han: bool = False  # every Chinese character is a word of its own
     dropout: float = number(0.0, low=0.0, high=0.9)  # BPE-dropout on the source while training
+    pad: str = "<pad>"  # the names of the special tokens; an imported vocabulary has its own, or none
+    bos: str = "<bos>"
+    eos: str = "<eos>"
+    unk: str = "<unk>"
+    mask: str = ""
 
 
 @dataclass(frozen=True)
-class TransformerOptions:
-    """The encoder–decoder of "Attention Is All You Need"; the defaults are its `base`."""
+class BlockOptions:
+    """What the three families share: the block and the numbers that size it."""
 
-    kind: Literal["transformer"] = "transformer"
     width: int = number(512, low=1, high=1 << 16)  # D, the paper's d_model
     heads: int = number(8, low=1, high=1 << 12)  # H
+    kv_heads: int = number(0, low=0, high=1 << 12)  # heads of keys and values, each shared by H / kv_heads queries; 0 means H
     key_width: int = number(0, low=0, high=1 << 16)  # d_k of one head; 0 means D / H
     value_width: int = number(0, low=0, high=1 << 16)  # d_v of one head; 0 means D / H
     inner: int = number(2048, low=1, high=1 << 18)  # F, the paper's d_ff
-    encoder_layers: int = number(6, low=1, high=1000)
-    decoder_layers: int = number(6, low=1, high=1000)
     norm: Literal["post", "pre"] = "post"
+    norm_kind: Literal["layer", "rms"] = "layer"
+    epsilon: float = number(1e-5, low=0.0, high=1.0)  # of the normalisation
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    rotary_base: float = number(10_000.0, low=1.0)
     scores: Literal["dot", "additive"] = "dot"
-    activation: Literal["relu", "gelu"] = "relu"
-    tie: Literal["all", "output", "none"] = "all"  # which share the vocabulary matrix: embeddings and output, target only, none
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
+    bias: bool = True  # of attention, feed-forward and LayerNorm
     dropout: float = number(0.1, low=0.0, high=0.95)
     max_length: int = number(512, low=2, high=1 << 20)  # positions
+
+
+@dataclass(frozen=True)
+class TransformerOptions(BlockOptions):
+    """The encoder–decoder of "Attention Is All You Need"; the defaults are its `base`."""
+
+    kind: Literal["transformer"] = "transformer"
+    encoder_layers: int = number(6, low=1, high=1000)
+    decoder_layers: int = number(6, low=1, high=1000)
+    tie: Literal["all", "output", "none"] = "all"  # which share the vocabulary matrix: embeddings and output, target only, none
+    output_bias: bool = False
+
+
+@dataclass(frozen=True)
+class GPTOptions(BlockOptions):
+    """A decoder alone; the defaults are GPT-2's smallest."""
+
+    kind: Literal["gpt"] = "gpt"
+    layers: int = number(12, low=1, high=1000)
+    width: int = number(768, low=1, high=1 << 16)
+    heads: int = number(12, low=1, high=1 << 12)
+    inner: int = number(3072, low=1, high=1 << 18)
+    norm: Literal["post", "pre"] = "pre"
+    positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "gelu-tanh"
+    max_length: int = number(1024, low=2, high=1 << 20)  # the window
+    tie: bool = True  # the embedding is also the output matrix
+
+
+@dataclass(frozen=True)
+class BertOptions(BlockOptions):
+    """An encoder alone; the defaults are BERT's `base`."""
+
+    kind: Literal["bert"] = "bert"
+    layers: int = number(12, low=1, high=1000)
+    width: int = number(768, low=1, high=1 << 16)
+    heads: int = number(12, low=1, high=1 << 12)
+    inner: int = number(3072, low=1, high=1 << 18)
+    epsilon: float = number(1e-12, low=0.0, high=1.0)
+    positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "gelu"
+    types: int = number(2, low=0, high=1 << 10)  # token types: which of two texts a token belongs to; 0 for none
+    pooling: Literal["first", "mean"] = "first"  # one vector for a text: that of its first token, or the mean of all
 
 
 @dataclass(frozen=True)
@@ -78,18 +172,21 @@ class TrainingOptions:
     batch_tokens: int = number(4096, low=1)  # positions on the larger side of a batch, padding included
     accumulate: int = number(1, low=1)  # batches per update
     rate: float = number(1e-3, low=0.0)  # the peak learning rate
+    rates: dict[str, float] = field(default_factory=dict)  # for parts of the model, times `rate`: {encoder = 0.1}
+    freeze: tuple[str, ...] = ()  # parts that are not trained: "encoder.embed", "encoder.0"
     schedule: Literal["inverse-sqrt", "cosine", "constant"] = "inverse-sqrt"
     warmup: int = number(1000, low=0)
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = number(1e-9, low=0.0)
     weight_decay: float = number(0.0, low=0.0)
     label_smoothing: float = number(0.1, low=0.0, high=0.99)
+    mask: float = number(0.15, low=0.01, high=0.9)  # task fill: the share of pieces to be guessed
     clip: float = number(1.0, low=0.0)  # largest gradient norm; 0 switches it off
     ema: float = number(0.0, low=0.0, high=0.99999)  # moving average of the weights; 0 switches it off
     average: int = number(1, low=1)  # mean of the last N checkpoints; 1 means the best one
     save_every: int = number(500, low=1)
     validate_every: int = number(500, low=1)
-    bleu_sentences: int = number(500, low=0)  # of the dev set, translated at each validation; 0 for loss alone
+    bleu_sentences: int = number(500, low=0)  # task translate: of the dev set, translated at each validation; 0 for loss alone
     patience: int = number(0, low=0)  # validations without a better score before stopping; 0 for never
     log_every: int = number(50, low=1)
     threads: int = number(0, low=0)  # 0 means one per core
@@ -103,27 +200,79 @@ class DecodingOptions:
     max_length: int = number(0, low=0)  # 0 means twice the source and ten more
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "base": {},
-    "big": {"width": 1024, "heads": 16, "inner": 4096, "dropout": 0.3},
-    "small": {"width": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3},
-    "tiny": {"width": 128, "heads": 4, "inner": 256, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.3},
+@dataclass(frozen=True)
+class GenerationOptions:
+    """How text is gone on with."""
+
+    temperature: float = number(1.0, low=0.0)  # 0 is greedy
+    top_k: int = number(0, low=0)
+    top_p: float = number(1.0, low=0.0, high=1.0)
+    repetition: float = number(1.0, low=1.0)  # logits of tokens written before are divided by this (multiplied, if negative)
+    max_tokens: int = number(200, low=1)
+
+
+Data = PairData | TextData | LabelData | TagData
+Model = TransformerOptions | GPTOptions | BertOptions
+
+MODELS: dict[str, type[Model]] = {"transformer": TransformerOptions, "gpt": GPTOptions, "bert": BertOptions}
+DATA: dict[str, type[Data]] = {
+    "translate": PairData,
+    "language": TextData,
+    "fill": TextData,
+    "classify": LabelData,
+    "tag": TagData,
+    "compare": LabelData,
+}
+SERVED_BY = {  # the models that can serve a task, the usual one first
+    "translate": ("transformer",),
+    "language": ("gpt",),
+    "fill": ("bert",),
+    "classify": ("bert",),
+    "tag": ("bert",),
+    "compare": ("bert",),
+}
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "transformer": {
+        "base": {},
+        "big": {"width": 1024, "heads": 16, "inner": 4096, "dropout": 0.3},
+        "small": {"width": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3},
+        "tiny": {"width": 128, "heads": 4, "inner": 256, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.3},
+    },
+    "gpt": {
+        "gpt2": {},
+        "llama": {
+            "norm_kind": "rms",
+            "positions": "rotary",
+            "activation": "swiglu",
+            "bias": False,
+            "tie": False,
+            "dropout": 0.0,
+        },
+    },
+    "bert": {
+        "base": {},
+        "small": {"width": 256, "heads": 4, "inner": 1024, "layers": 4},
+        "tiny": {"width": 128, "heads": 2, "inner": 512, "layers": 2},
+    },
 }
 
 
 @dataclass(frozen=True)
 class Recipe:
-    task: Literal["translate"] = "translate"
+    task: Literal["translate", "language", "fill", "classify", "tag", "compare"] = "translate"
     seed: int = number(1, low=0, high=2**31 - 1)
-    data: DataOptions = DataOptions()
+    start: str = ""  # the model whose vocabulary, sizes and weights (but for the head) it begins with: --from
+    data: Data = PairData()
     tokenizer: TokenizerOptions = TokenizerOptions()
-    model: TransformerOptions = TransformerOptions()
+    model: Model = TransformerOptions()
     training: TrainingOptions = TrainingOptions()
     decoding: DecodingOptions = DecodingOptions()
+    generation: GenerationOptions = GenerationOptions()
 
 
-def read(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """The recipe in a TOML file, with `key.path=value` overrides applied."""
+def read(path: Path, overrides: list[str] | None = None, base: Recipe | None = None) -> Recipe:
+    """The recipe in a TOML file, with `key.path=value` overrides applied; vocabulary and model as in `base`, if there is one."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -136,19 +285,45 @@ def read(path: Path, overrides: list[str] | None = None) -> Recipe:
         raise UserError(f"The recipe {path} is not valid TOML: {error}") from None
     for override in overrides or []:
         _apply(tree, override)
+    if base:
+        _take_over(tree, base, str(path))
     return from_dict(tree, str(path))
 
 
+FREE = {"dropout", "pooling", "preset"}  # what a recipe may say of a model it starts from
+
+
+def _take_over(tree: dict[str, Any], base: Recipe, where: str) -> None:
+    """Puts the vocabulary and the sizes of `base` into a recipe that starts from it."""
+    for section, known in (("tokenizer", base.tokenizer), ("model", base.model)):
+        given, theirs = tree.get(section, {}), dataclasses.asdict(known)
+        for key, value in given.items() if isinstance(given, dict) else ():
+            if key in theirs and key not in FREE and value != theirs[key]:
+                raise UserError(
+                    f"{where}: {section}.{key} is {value!r}, but the model it starts from has {theirs[key]!r}. "
+                    f"Leave [{section}] out, but for {_listed(sorted(FREE - {'preset'}))}."
+                )
+        tree[section] = theirs | {key: value for key, value in given.items() if key in FREE - {"preset"}}
+
+
 def from_dict(tree: dict[str, Any], where: str = "recipe") -> Recipe:
-    """A checked recipe from nested dicts; `model.preset` fills in the sizes that are not given."""
+    """A checked recipe from nested dicts; the task decides which keys [data] has, `model.kind` which [model] has, and
+    `model.preset` fills in the sizes that are not given."""
     tree = {key: dict(value) if isinstance(value, dict) else value for key, value in tree.items()}
-    model = tree.get("model", {})
-    if isinstance(model, dict) and "preset" in model:
+    task = _convert("task", tree.get("task", "translate"), get_type_hints(Recipe)["task"], where)
+    model = tree.setdefault("model", {})
+    if not isinstance(model, dict):
+        raise UserError(f"{where}: model is a section of keys, not {model!r}.")
+    kind = model.setdefault("kind", SERVED_BY[task][0])
+    if kind not in SERVED_BY[task]:
+        raise UserError(f"{where}: model.kind is {kind!r}; the task {task!r} is served by {_listed(SERVED_BY[task])}.")
+    if "preset" in model:
         preset = model.pop("preset")
-        if not isinstance(preset, str) or preset not in PRESETS:
-            raise UserError(f"{where}: model.preset is {preset!r}; there are {_listed(PRESETS)}.")
-        tree["model"] = {**PRESETS[preset], **model}
-    recipe = _build(Recipe, tree, where, "")
+        if not isinstance(preset, str) or preset not in PRESETS[kind]:
+            raise UserError(f"{where}: model.preset is {preset!r}; for {kind} there are {_listed(PRESETS[kind])}.")
+        tree["model"] = {**PRESETS[kind][preset], **model}
+    tree.setdefault("data", {})
+    recipe: Recipe = _build(Recipe, tree, where, "", {"data": DATA[task], "model": MODELS[kind]})
     _check_together(recipe, where)
     return recipe
 
@@ -160,18 +335,54 @@ def to_toml(recipe: Recipe) -> str:
 def _check_together(recipe: Recipe, where: str) -> None:
     """What no single key can be blamed for."""
     model, data = recipe.model, recipe.data
+    _check_block(model, where)
+    if isinstance(model, TransformerOptions) and model.tie == "all" and not recipe.tokenizer.shared:
+        raise UserError(f"{where}: model.tie = 'all' needs tokenizer.shared = true; use tie = 'output' or 'none'.")
+    if isinstance(data, PairData):
+        _check_pairs(data, recipe.tokenizer, where)
+    elif not recipe.tokenizer.shared:
+        raise UserError(f"{where}: tokenizer.shared = false parts source from target, which only translation has.")
+    if isinstance(data, TextData) and not data.columns:
+        raise UserError(f"{where}: data.columns names the columns that hold the text; it is empty.")
+    if isinstance(data, LabelData):
+        wanted = 3 if recipe.task == "compare" else 2
+        if len(data.columns) != wanted:
+            what = "two texts and a label" if wanted == 3 else "a text and a label"
+            raise UserError(f"{where}: data.columns takes {wanted} columns, {what}, not {list(data.columns)}.")
+        if data.score and recipe.task != "compare":
+            raise UserError(f"{where}: data.score = true is for the task 'compare'; this is {recipe.task!r}.")
+    if isinstance(data, TagData) and len(data.columns) not in (0, 2):
+        raise UserError(f"{where}: data.columns takes two columns, of the words and the labels, not {list(data.columns)}.")
+    if len(recipe.training.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.training.betas):
+        raise UserError(f"{where}: training.betas takes two numbers in [0, 1), not {list(recipe.training.betas)}.")
+    if any(not 0 <= rate <= 1e6 for rate in recipe.training.rates.values()):
+        raise UserError(f"{where}: training.rates are factors of training.rate, at least 0, not {recipe.training.rates}.")
+    if recipe.training.ema and recipe.training.average > 1:
+        raise UserError(f"{where}: training.ema and training.average > 1 are two ways to one end; choose one.")
+    if 0 < recipe.decoding.max_length < recipe.decoding.min_length:
+        raise UserError(f"{where}: decoding.min_length is more than decoding.max_length.")
+    if not isinstance(data, TextData) and data.max_length + 2 > model.max_length:
+        raise UserError(
+            f"{where}: data.max_length {data.max_length} (and two marks) does not fit into model.max_length {model.max_length}."
+        )
+
+
+def _check_block(model: BlockOptions, where: str) -> None:
     if not (model.key_width and model.value_width) and model.width % model.heads:
         raise UserError(
             f"{where}: model.width {model.width} does not divide into model.heads {model.heads}; "
             "choose a multiple, or give model.key_width and model.value_width."
         )
+    if model.kv_heads and model.heads % model.kv_heads:
+        raise UserError(f"{where}: model.heads {model.heads} does not divide into model.kv_heads {model.kv_heads}.")
     if model.positions == "rotary" and (model.key_width or model.width // model.heads) % 2:
         raise UserError(f"{where}: rotary positions turn pairs of numbers, so the width of a head must be even.")
     if model.positions == "rotary" and model.scores == "additive":
         raise UserError(f"{where}: rotary positions act on dot products; use model.scores = 'dot' with them.")
-    if model.tie == "all" and not recipe.tokenizer.shared:
-        raise UserError(f"{where}: model.tie = 'all' needs tokenizer.shared = true; use tie = 'output' or 'none'.")
-    if data.both_ways and not recipe.tokenizer.shared:
+
+
+def _check_pairs(data: PairData, tokenizer: TokenizerOptions, where: str) -> None:
+    if data.both_ways and not tokenizer.shared:
         raise UserError(f"{where}: data.both_ways needs tokenizer.shared = true.")
     if data.both_ways and data.source == data.target:
         raise UserError(
@@ -179,16 +390,6 @@ def _check_together(recipe: Recipe, where: str) -> None:
         )
     if len(data.columns) != 2 or min(data.columns) < 1:
         raise UserError(f"{where}: data.columns takes two column numbers counted from 1, not {list(data.columns)}.")
-    if len(recipe.training.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.training.betas):
-        raise UserError(f"{where}: training.betas takes two numbers in [0, 1), not {list(recipe.training.betas)}.")
-    if recipe.training.ema and recipe.training.average > 1:
-        raise UserError(f"{where}: training.ema and training.average > 1 are two ways to one end; choose one.")
-    if 0 < recipe.decoding.max_length < recipe.decoding.min_length:
-        raise UserError(f"{where}: decoding.min_length is more than decoding.max_length.")
-    if data.max_length + 2 > model.max_length:
-        raise UserError(
-            f"{where}: data.max_length {data.max_length} (and two marks) does not fit into model.max_length {model.max_length}."
-        )
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -207,11 +408,12 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     tree[leaf] = value
 
 
-def _build(cls: Any, tree: Any, where: str, prefix: str) -> Any:
+def _build(cls: Any, tree: Any, where: str, prefix: str, chosen: dict[str, type] | None = None) -> Any:
+    """`chosen` is the class of those sections that have several."""
     if not isinstance(tree, dict):
         raise UserError(f"{where}: {prefix.rstrip('.')} is a section of keys, not {tree!r}.")
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = get_type_hints(cls)
+    hints = {**get_type_hints(cls), **(chosen or {})}
     values = {}
     for key, value in tree.items():
         name = prefix + key
@@ -238,6 +440,14 @@ def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
     if origin is tuple:
         items = list(value) if isinstance(value, list | tuple) else [value]  # one may stand for a list of one
         return tuple(_convert(name, item, get_args(hint)[0], where) for item in items)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise UserError(f"{where}: {name} takes names with numbers, such as {{encoder = 0.1}}; found {value!r}.")
+        return {key: _convert(f"{name}.{key}", item, get_args(hint)[1], where) for key, item in value.items()}
+    if origin is UnionType:
+        if type(value) in get_args(hint):
+            return value
+        raise UserError(f"{where}: {name} takes {' or '.join(_kind(each) for each in get_args(hint))}; found {value!r}.")
     if hint is float and type(value) is int and abs(value) < 1 << 60:
         return float(value)
     if type(value) is not hint:

@@ -1,7 +1,8 @@
 """The one table of named tensors: what each is, its shape, its equation, its label in English and Chinese.
 
-Letters: B batch, T query length, S key length, D model width, H heads, d_k, d_v widths of one head, F inner width,
-V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`, `describe` finds the row.
+Letters: B batch, T query length, S key length, D model width, H heads, K heads of keys and values, d_k, d_v widths of one
+head, F inner width, V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
+`describe` finds the row.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ TABLE = {
     for row in (
         Notation("embed.token", "T D", "√D · E[id]", "token embedding", "词嵌入"),
         Notation("embed.position", "T D", "sin(pos / 10000^(2i/D)), cos(…), or a learned row", "position encoding", "位置编码"),
-        Notation("embed.sum", "T D", "token + position", "embedding with position", "嵌入与位置之和"),
+        Notation("embed.type", "T D", "E_type[0 or 1]", "which of two texts", "句子类型嵌入"),
+        Notation("embed.sum", "T D", "token + position, and type if there is one", "embedding with position", "嵌入与位置之和"),
         Notation("block.resid_pre", "T D", "x", "residual stream before the block", "进入本层的残差流"),
         Notation(
             "block.resid_mid",
@@ -47,8 +49,8 @@ TABLE = {
             "离开本层的残差流",
         ),
         Notation("attention.q", "H T d_k", "Q = x W_Q + b_Q", "queries", "查询"),
-        Notation("attention.k", "H S d_k", "K = m W_K + b_K", "keys", "键"),
-        Notation("attention.v", "H S d_v", "V = m W_V + b_V", "values", "值"),
+        Notation("attention.k", "K S d_k", "K = m W_K + b_K", "keys", "键"),
+        Notation("attention.v", "K S d_v", "V = m W_V + b_V", "values", "值"),
         Notation("attention.scores", "H T S", "Q Kᵀ, or wᵀ tanh(q + k)", "scores", "得分"),
         Notation("attention.scaled", "H T S", "Q Kᵀ / √d_k (additive scores are not divided)", "scaled scores", "缩放后的得分"),
         Notation("attention.masked", "H T S", "−∞ where it may not look", "masked scores", "掩码后的得分"),
@@ -58,11 +60,19 @@ TABLE = {
         Notation("norm.in", "T D", "x", "input of the normalisation", "归一化的输入"),
         Notation("norm.mean", "T 1", "μ = mean(x)", "mean", "均值"),
         Notation("norm.deviation", "T 1", "σ = √(var(x) + ε)", "standard deviation", "标准差"),
-        Notation("norm.scaled", "T D", "(x − μ) / σ", "normalised", "标准化"),
-        Notation("norm.out", "T D", "γ · (x − μ) / σ + β", "output of the normalisation", "归一化的输出"),
+        Notation("norm.rms", "T 1", "√(mean(x²) + ε)", "root mean square", "均方根"),
+        Notation("norm.scaled", "T D", "(x − μ) / σ, or x / rms", "normalised", "标准化"),
+        Notation("norm.out", "T D", "γ · scaled + β (RMSNorm has no β)", "output of the normalisation", "归一化的输出"),
         Notation("ffn.pre", "T F", "x W₁ + b₁", "inner layer before the activation", "激活前的内层"),
-        Notation("ffn.act", "T F", "max(0, x W₁ + b₁), or GELU", "inner layer after the activation", "激活后的内层"),
+        Notation("ffn.gate", "T F", "x W₃ + b₃", "gate of SwiGLU", "SwiGLU 的门"),
+        Notation(
+            "ffn.act", "T F", "max(0, pre), GELU(pre), or silu(pre) ⊙ gate", "inner layer after the activation", "激活后的内层"
+        ),
         Notation("ffn.out", "T D", "act W₂ + b₂", "feed-forward output", "前馈网络输出"),
+        Notation("head.in", "T D", "the encoder's last states", "what the head reads", "输出头的输入"),
+        Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
+        Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
+        Notation("head.dense", "D", "tanh(pooled W + b)", "pooled, transformed", "变换后的整句向量"),
         Notation("logits", "T V", "x Wᵀ", "scores of the vocabulary", "词表得分"),
     )
 }

@@ -2,8 +2,12 @@
 
 import difflib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassformer.errors import UserError
+
+if TYPE_CHECKING:
+    from glassformer.config import Recipe
 
 BUNDLED = Path(__file__).parent / "pretrained"
 RUNS = Path("runs")
@@ -23,9 +27,19 @@ def describe(folder: Path) -> str:
 
     recipe = config.read(folder / "recipe.toml")
     name = folder.name if folder.parent == BUNDLED else str(folder)
-    arrow = "⇄" if recipe.data.both_ways else "→"
     size = (folder / "model.safetensors").stat().st_size / 1e6
-    return f"{name}\t{recipe.task}\t{recipe.data.source} {arrow} {recipe.data.target}\t{recipe.model.kind}\t{size:.1f} MB"
+    return f"{name}\t{recipe.task}\t{title(recipe)}\t{recipe.model.kind}\t{size:.1f} MB"
+
+
+def title(recipe: "Recipe") -> str:
+    """What it is about, in a few words."""
+    from glassformer.config import PairData
+
+    data = recipe.data
+    if isinstance(data, PairData):
+        return f"{data.source} {'⇄' if data.both_ways else '→'} {data.target}"
+    corpus = data.train[0].split("/")[0] if data.train else "imported"
+    return f"{recipe.task}, {corpus}" if recipe.task != "language" else corpus
 
 
 def find_model(name: str | Path) -> Path:

@@ -64,3 +64,26 @@ def load_weights(model: nn.Module, path: Path) -> None:
     with torch.no_grad():
         for name, x in wanted.items():
             x.copy_(found[name])
+
+
+def load_part(model: nn.Module, path: Path, *, same: bool) -> tuple[int, list[str]]:
+    """Fills a model from another whose head may differ: how many tensors were taken, and which parts stay fresh.
+
+    `same` says the heads mean the same, so that theirs is taken too.
+    """
+    found, wanted = read_tensors(path), named_weights(model)
+    head = {name for name in wanted if name.startswith("head.") and not same}
+    problems = [f"missing: {name}" for name in wanted if name not in found and name not in head]
+    problems += [
+        f"shape of {name}: {tuple(found[name].shape)}, where the recipe says {tuple(x.shape)}"
+        for name, x in wanted.items()
+        if name in found and name not in head and found[name].shape != x.shape
+    ]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise UserError(f"{path} is no model to start this one from:\n  {shown}")
+    with torch.no_grad():
+        for name, x in wanted.items():
+            if name not in head:
+                x.copy_(found[name])
+    return len(wanted) - len(head), sorted({".".join(name.split(".")[:2]) for name in head})

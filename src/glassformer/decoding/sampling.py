@@ -40,6 +40,15 @@ def distribution(logits: Tensor, *, temperature: float = 1.0, top_k: int = 0, to
     return probs
 
 
+def discourage(logits: Tensor, written: list[list[int]], factor: float) -> Tensor:
+    """Logits (B, V) in which the tokens each row has written before are less likely: divided by `factor`, or multiplied if
+    they are negative (Keskar et al. 2019)."""
+    seen = torch.zeros_like(logits, dtype=torch.bool)
+    for row, ids in enumerate(written):
+        seen[row, ids] = True
+    return torch.where(seen, torch.where(logits > 0, logits / factor, logits * factor), logits)
+
+
 def draw(probs: Tensor, generators: list[torch.Generator]) -> Tensor:
     """One token for each row of probs (B, V), each from its own generator, so that rows do not depend on their neighbours."""
     u = torch.cat([torch.rand(1, generator=g, dtype=torch.float64) for g in generators])

@@ -13,7 +13,8 @@ from torch import Tensor
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits, Model
 
-Choose = Callable[[Tensor, Tensor], Tensor]  # log p (B, V) and which rows they are (B) → a token each (B)
+Choose = Callable[[Tensor, Tensor], Tensor]  # logits or log p (B, V) and which rows they are (B) → a token each (B)
+Write = Callable[[Tensor, Tensor], Tensor]  # which rows (B) got which tokens (B) → which of them go on (B)
 
 
 @torch.no_grad()
@@ -36,25 +37,46 @@ def sample(
     return _one_each(model, state, limits, length_penalty, choose)
 
 
-def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, choose: Choose) -> list[Hypothesis]:
-    done = [Hypothesis([]) for _ in limits.max_lengths]
-    rows = torch.arange(len(done))  # which input each row of the batch is
-    ids = torch.full((len(done),), limits.bos)
-    length = 0
-    while len(rows):
+def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *, steps: int) -> None:
+    """One token after another for every row that begins with ids (B), until `write` has ended all rows, or for `steps` steps.
+
+    `choose` picks a token for each row from its logits; `write` takes the tokens and says which rows go on.
+    """
+    rows = torch.arange(len(ids))  # which input each row of the batch is
+    for _ in range(steps):
         logits, state = model.step(ids, state)
+        ids = choose(logits, rows)
+        going = write(rows, ids)
+        if not bool(going.all()):
+            keep = going.nonzero().squeeze(1)
+            if not len(keep):
+                return
+            rows, ids, state = rows[keep], ids[keep], state.reorder(keep)
+
+
+def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, pick: Choose) -> list[Hypothesis]:
+    done = [Hypothesis([]) for _ in limits.max_lengths]
+    log_probs = torch.empty(0)
+    length = 0
+
+    def choose(logits: Tensor, rows: Tensor) -> Tensor:
+        nonlocal log_probs
         log_probs = _forbid(logits.log_softmax(-1), length, rows, limits)
-        ids = choose(log_probs, rows)
+        return pick(log_probs, rows)
+
+    def write(rows: Tensor, ids: Tensor) -> Tensor:
+        nonlocal length
+        length += 1
         chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1)
         for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen.tolist(), strict=True):
             done[row].log_probs.append(log_prob)
             if token != limits.eos:
                 done[row].ids.append(token)
-        going = ids != limits.eos
-        if not bool(going.all()):
-            keep = going.nonzero().squeeze(1)
-            rows, ids, state = rows[keep], ids[keep], state.reorder(keep)
-        length += 1
+        return ids != limits.eos
+
+    if done:
+        begin = torch.full((len(done),), limits.bos)
+        walk(model, begin, state, choose, write, steps=max(limits.max_lengths) + 1)
     for hypothesis in done:
         hypothesis.score = _score(hypothesis.log_prob, len(hypothesis.log_probs), length_penalty)
     return done

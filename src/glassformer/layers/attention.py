@@ -16,20 +16,48 @@ from glassformer.trace import tap, traced
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The keys (B, H, S, d_k) and values (B, H, S, d_v) that queries look up: kept between decoding steps, never changed."""
+    """The keys (B, K, S, d_k) and values (B, K, S, d_v) that queries look up: kept between decoding steps, never changed."""
 
     k: Tensor
     v: Tensor
+    room: "Room | None" = None  # the longer memory that k and v are the beginning of
 
     @property
     def length(self) -> int:
         return self.k.size(2)
 
     def extend(self, new: "KeyValues") -> "KeyValues":
-        return KeyValues(torch.cat((self.k, new.k), dim=2), torch.cat((self.v, new.v), dim=2))
+        """These and then the new ones. Nothing is copied while there is room and nobody else has gone on from here."""
+        if torch.is_grad_enabled():
+            return KeyValues(torch.cat((self.k, new.k), dim=2), torch.cat((self.v, new.v), dim=2))
+        length, total = self.length, self.length + new.length
+        room = self.room
+        if room is None or room.used != length or room.k.size(2) < total:
+            room = Room.of(self.k, self.v, total + max(32, total // 2))
+        room.k[:, :, length:total] = new.k
+        room.v[:, :, length:total] = new.v
+        room.used = total
+        return KeyValues(room.k[:, :, :total], room.v[:, :, :total], room)
 
     def reorder(self, index: Tensor) -> "KeyValues":
-        return KeyValues(self.k.index_select(0, index), self.v.index_select(0, index))
+        k, v = self.k.index_select(0, index), self.v.index_select(0, index)
+        return KeyValues(k, v)
+
+
+@dataclass
+class Room:
+    """Memory for keys and values that are still to come; only the state that ends where it is used up may write on."""
+
+    k: Tensor
+    v: Tensor
+    used: int
+
+    @classmethod
+    def of(cls, k: Tensor, v: Tensor, size: int) -> "Room":
+        length = k.size(2)
+        room = cls(k.new_empty(*k.shape[:2], size, k.size(3)), v.new_empty(*v.shape[:2], size, v.size(3)), length)
+        room.k[:, :, :length], room.v[:, :, :length] = k, v
+        return room
 
 
 class Attention(nn.Module):
@@ -37,21 +65,31 @@ class Attention(nn.Module):
 
     All heads are one matrix product: W_Q is D × H·d_k. Q comes from `x`; K and V come from `memory` (errors in this are
     common: in the decoder's cross-attention the *queries* are the decoder's). Additive scores are Bahdanau's
-    wᵀ tanh(q + k), where q and k are already projected.
+    wᵀ tanh(q + k), where q and k are already projected. With fewer key/value heads K than H, each serves H / K query heads.
     """
 
     def __init__(
-        self, width: int, heads: int, *, d_k: int = 0, d_v: int = 0, scores: str = "dot", rotary: Rotary | None = None
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int = 0,
+        d_k: int = 0,
+        d_v: int = 0,
+        scores: str = "dot",
+        rotary: Rotary | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.heads = heads
+        self.kv_heads = kv_heads or heads
         self.d_k = d_k or width // heads
         self.d_v = d_v or width // heads
         self.rotary = rotary
-        self.q = nn.Linear(width, heads * self.d_k)
-        self.k = nn.Linear(width, heads * self.d_k)
-        self.v = nn.Linear(width, heads * self.d_v)
-        self.o = nn.Linear(heads * self.d_v, width)
+        self.q = nn.Linear(width, heads * self.d_k, bias)
+        self.k = nn.Linear(width, self.kv_heads * self.d_k, bias)
+        self.v = nn.Linear(width, self.kv_heads * self.d_v, bias)
+        self.o = nn.Linear(heads * self.d_v, width, bias)
         self.w = nn.Parameter(torch.empty(heads, 1, 1, self.d_k)) if scores == "additive" else None
 
     def forward(
@@ -61,7 +99,7 @@ class Attention(nn.Module):
 
         With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses those as they are.
         """
-        q = self._split(self.q(x), self.d_k)  # (B, H, T, d_k)
+        q = _split(self.q(x), self.d_k)  # (B, H, T, d_k)
         if memory is None:
             start = state.length if state else 0
             q = self.rotary(q, start) if self.rotary else q
@@ -74,24 +112,38 @@ class Attention(nn.Module):
         return tap(self, "out", out), known
 
     def _look_up(self, memory: Tensor, start: int) -> KeyValues:
-        k = self._split(self.k(memory), self.d_k)
-        v = self._split(self.v(memory), self.d_v)
+        k = _split(self.k(memory), self.d_k)  # (B, K, S, d_k)
+        v = _split(self.v(memory), self.d_v)
         return KeyValues(self.rotary(k, start) if self.rotary else k, v)
-
-    def _split(self, x: Tensor, size: int) -> Tensor:
-        return x.unflatten(-1, (self.heads, size)).transpose(1, 2)  # (B, T, H·size) → (B, H, T, size)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         if self.w is None and not traced():
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return self._fused(q, k, v, mask)
         q, k, v = tap(self, "q", q), tap(self, "k", k), tap(self, "v", v)
+        k, v = (x.repeat_interleave(self.heads // self.kv_heads, dim=1) for x in (k, v))  # each query head beside its keys
         scores = tap(self, "scores", self._scores(q, k))  # (B, H, T, S)
         scaled = tap(self, "scaled", scores / math.sqrt(self.d_k) if self.w is None else scores)
         masked = tap(self, "masked", scaled if mask is None else scaled.masked_fill(~mask, -math.inf))
         pattern = tap(self, "pattern", masked.softmax(-1))  # e^−∞ = 0: what is masked gets no weight
         return tap(self, "z", pattern @ v)
 
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """The same by PyTorch's kernel. Query heads that share keys stand one after another in one head of H / K · T queries."""
+        group = self.heads // self.kv_heads
+        if group == 1:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        length = q.size(2)
+        q = q.reshape(q.size(0), self.kv_heads, group * length, self.d_k)
+        if mask is not None and mask.size(-2) > 1:
+            mask = mask.repeat(*[1] * (mask.dim() - 2), group, 1)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return z.reshape(z.size(0), self.heads, length, self.d_v)
+
     def _scores(self, q: Tensor, k: Tensor) -> Tensor:
         if self.w is None:
             return q @ k.transpose(-1, -2)
         return (torch.tanh(q.unsqueeze(3) + k.unsqueeze(2)) * self.w).sum(-1)  # (B, H, T, S, d_k) → (B, H, T, S)
+
+
+def _split(x: Tensor, size: int) -> Tensor:
+    return x.unflatten(-1, (-1, size)).transpose(1, 2)  # (B, T, H·size) → (B, H, T, size)

@@ -1,5 +1,6 @@
 """The block all Transformers are stacked from: self-attention, perhaps cross-attention, feed-forward, each with a residual."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -7,8 +8,10 @@ from torch import Tensor, nn
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feedforward import FeedForward
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.trace import tap
+
+Norm = LayerNorm | RMSNorm
 
 
 @dataclass(frozen=True)
@@ -25,16 +28,24 @@ class BlockState:
 class Block(nn.Module):
     """post (the paper's): LayerNorm(x + Sublayer(x));  pre: x + Sublayer(LayerNorm(x))."""
 
-    def __init__(self, attention: Attention, cross: Attention | None, ffn: FeedForward, *, norm: str, dropout: float) -> None:
+    def __init__(
+        self,
+        attention: Attention,
+        cross: Attention | None,
+        ffn: FeedForward,
+        *,
+        norm: Callable[[], Norm],
+        post: bool,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        width = ffn.w2.out_features
-        self.post = norm == "post"
+        self.post = post
         self.self = attention
-        self.norm1 = LayerNorm(width)
+        self.norm1 = norm()
         self.cross = cross
-        self.norm2 = LayerNorm(width) if cross else None
+        self.norm2 = norm() if cross else None
         self.ffn = ffn
-        self.norm3 = LayerNorm(width)
+        self.norm3 = norm()
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -58,9 +69,9 @@ class Block(nn.Module):
         x = self._after(self.norm3, x, self.ffn(self._before(self.norm3, x)))
         return tap(self, "resid_post", x), BlockState(own, known)
 
-    def _before(self, norm: LayerNorm, x: Tensor) -> Tensor:
+    def _before(self, norm: Norm, x: Tensor) -> Tensor:
         return x if self.post else norm(x)
 
-    def _after(self, norm: LayerNorm, x: Tensor, out: Tensor) -> Tensor:
+    def _after(self, norm: Norm, x: Tensor, out: Tensor) -> Tensor:
         x = x + self.dropout(out)
         return norm(x) if self.post else x

@@ -45,12 +45,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_states.mul_(grads[0]), grad_weight.mul_(grads[0]), None, None
 
 
-def linear_cross_entropy(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def linear_cross_entropy(
+    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, *, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Sums over N positions of the smoothed loss, which trains, and of −log p(target), which is reported.
 
-    states (N, D), weight (V, D), targets (N): logits are states · weightᵀ; the smoothed target is
+    states (N, D), weight (V, D), targets (N), bias (V): logits are states · weightᵀ + bias; the smoothed target is
     (1 − ε) · one-hot + ε / V. Only the first sum carries a gradient.
     """
+    if bias is not None:  # a column of the weight, that every state has a 1 for
+        states = torch.cat((states, states.new_ones(states.size(0), 1)), 1)
+        weight = torch.cat((weight, bias.unsqueeze(1)), 1)
     if torch.is_grad_enabled():
         loss, plain = _LinearCrossEntropy.apply(states, weight, targets, smoothing)
         return loss, plain.detach()

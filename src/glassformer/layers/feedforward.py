@@ -1,25 +1,37 @@
 """The position-wise feed-forward network."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.trace import tap
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),  # as GPT-2 computes it
+    "silu": F.silu,  # x · σ(x), also called swish
+    "swiglu": F.silu,
+}
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂ (paper, equation 2), or with GELU in place of max(0, ·)."""
+    """FFN(x) = f(x W₁ + b₁) W₂ + b₂, where f is max(0, ·) in the paper (equation 2).
 
-    def __init__(self, width: int, inner: int, *, activation: str) -> None:
+    SwiGLU has a third matrix: (silu(x W₁) ⊙ x W₃) W₂.
+    """
+
+    def __init__(self, width: int, inner: int, *, activation: str, bias: bool = True) -> None:
         super().__init__()
-        self.w1 = nn.Linear(width, inner)
-        self.w2 = nn.Linear(inner, width)
+        self.w1 = nn.Linear(width, inner, bias)
+        self.w2 = nn.Linear(inner, width, bias)
+        self.w3 = nn.Linear(width, inner, bias) if activation == "swiglu" else None
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        pre = tap(self, "pre", self.w1(x))
-        act = tap(self, "act", self.activation(pre))
-        return tap(self, "out", self.w2(act))
+        act = self.activation(tap(self, "pre", self.w1(x)))
+        if self.w3 is not None:
+            act = act * tap(self, "gate", self.w3(x))
+        return tap(self, "out", self.w2(tap(self, "act", act)))

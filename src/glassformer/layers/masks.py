@@ -10,6 +10,6 @@ def padding(ids: Tensor, pad: int) -> Tensor | None:
     return None if bool(real.all()) else real[:, None, None, :]
 
 
-def causal(length: int) -> Tensor:
-    """Token t may look at 0 … t: (T, T)."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
+def causal(length: int, start: int = 0) -> Tensor:
+    """The tokens at start … start + T − 1 may look at themselves and whatever is before them: (T, start + T)."""
+    return torch.ones(length, start + length, dtype=torch.bool).tril(start)

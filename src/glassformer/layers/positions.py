@@ -28,9 +28,9 @@ class Rotary(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, length: int, d_k: int) -> None:
+    def __init__(self, length: int, d_k: int, base: float = 10_000.0) -> None:
         super().__init__()
-        rate = torch.exp(torch.arange(0, d_k, 2, dtype=torch.float64) * (-math.log(10_000) / d_k))
+        rate = torch.exp(torch.arange(0, d_k, 2, dtype=torch.float64) * (-math.log(base) / d_k))
         angle = torch.arange(length, dtype=torch.float64).unsqueeze(1) * rate  # (length, d_k / 2)
         self.register_buffer("cos", angle.cos().float(), persistent=False)
         self.register_buffer("sin", angle.sin().float(), persistent=False)

@@ -1,72 +1,14 @@
 """The encoder–decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from glassformer.config import TransformerOptions
 from glassformer.layers import masks
 from glassformer.layers.attention import Attention
-from glassformer.layers.block import Block, BlockState
-from glassformer.layers.embedding import Embedding
-from glassformer.layers.feedforward import FeedForward
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.positions import Rotary
+from glassformer.models.stack import Stack, State
 from glassformer.trace import tap
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a translation stands: the encoded source and what every decoder block remembers. A value: steps return a new one."""
-
-    memory: Tensor  # (B, S, D)
-    memory_mask: Tensor | None  # (B, 1, 1, S)
-    blocks: tuple[BlockState, ...] = ()
-    length: int = 0  # target tokens read so far
-
-    def reorder(self, index: Tensor) -> "State":
-        """The state whose row i is this one's row index[i]."""
-        mask = self.memory_mask
-        return replace(
-            self,
-            memory=self.memory.index_select(0, index),
-            memory_mask=None if mask is None else mask.index_select(0, index),
-            blocks=tuple(block.reorder(index) for block in self.blocks),
-        )
-
-
-class Stack(nn.Module):
-    """An embedding and N blocks, named 0 … N−1; with pre-norm blocks one last normalisation."""
-
-    def __init__(self, options: TransformerOptions, vocabulary: int, depth: int, *, cross: bool) -> None:
-        super().__init__()
-        o = options
-        self.depth = depth
-        self.embed = Embedding(vocabulary, o.width, positions=o.positions, max_length=o.max_length, dropout=o.dropout)
-        rotary = Rotary(o.max_length, o.key_width or o.width // o.heads) if o.positions == "rotary" else None
-        for i in range(depth):
-            own = Attention(o.width, o.heads, d_k=o.key_width, d_v=o.value_width, scores=o.scores, rotary=rotary)
-            other = Attention(o.width, o.heads, d_k=o.key_width, d_v=o.value_width, scores=o.scores) if cross else None
-            ffn = FeedForward(o.width, o.inner, activation=o.activation)
-            self.add_module(str(i), Block(own, other, ffn, norm=o.norm, dropout=o.dropout))
-        self.norm = LayerNorm(o.width) if o.norm == "pre" else None
-
-    def forward(
-        self,
-        ids: Tensor,
-        memory: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        state: State | None = None,
-    ) -> tuple[Tensor, tuple[BlockState, ...]]:
-        x = self.embed(ids, state.length if state else 0)
-        states = []
-        for i in range(self.depth):
-            known = state.blocks[i] if state and state.blocks else None
-            x, new = self.get_submodule(str(i))(x, memory, mask=mask, memory_mask=memory_mask, state=known)
-            states.append(new)
-        return (self.norm(x) if self.norm else x), tuple(states)
 
 
 class Transformer(nn.Module):
@@ -80,9 +22,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.options = options
         self.pad = pad
-        self.encoder = Stack(options, source_vocabulary, options.encoder_layers, cross=False)
+        self.encoder = Stack(options, source_vocabulary, options.encoder_layers)
         self.decoder = Stack(options, target_vocabulary, options.decoder_layers, cross=True)
-        self.output = nn.Linear(options.width, target_vocabulary, bias=False)
+        self.output = nn.Linear(options.width, target_vocabulary, bias=options.output_bias)
         self._initialise()
         if options.tie != "none":
             self.output.weight = self.decoder.embed.token.weight
@@ -120,8 +62,3 @@ class Transformer(nn.Module):
         """The token each target ends in (B) → logits of the next (B, V), and the state after reading it."""
         states, blocks = self.decoder(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
         return self.logits(states[:, -1]), replace(state, blocks=blocks, length=state.length + 1)
-
-
-def parameters(model: nn.Module) -> int:
-    """How many numbers are trained; shared matrices count once."""
-    return sum(p.numel() for p in model.parameters())

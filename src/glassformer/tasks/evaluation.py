@@ -25,7 +25,7 @@ def directions(translator: Translate, pairs: Sequence[tuple[str, str]]) -> list[
     """The pairs for each language the model writes: both ways round if it does both."""
     source, target = translator.languages
     forward = (target, list(pairs))
-    return [forward, (source, [(b, a) for a, b in pairs])] if translator.recipe.data.both_ways else [forward]
+    return [forward, (source, [(b, a) for a, b in pairs])] if translator.data.both_ways else [forward]
 
 
 @torch.inference_mode()
@@ -63,6 +63,6 @@ def evaluate(
     nll = loss(translator, pairs, to)
     translations = translator.translate_all([a for a, _ in pairs], to, options, progress=progress)
     answers, references = [t.text for t in translations], [b for _, b in pairs]
-    choice = translator.recipe.data.bleu if tokenizer == "auto" else tokenizer
+    choice = translator.data.bleu if tokenizer == "auto" else tokenizer
     scores = (bleu(answers, references, bleu_tokenizer(choice, to)), chrf(answers, references))
     return Evaluation(to, nll, math.exp(min(nll, 700.0)), scores, translations)

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer import config
-from glassformer.config import DecodingOptions, Recipe
+from glassformer.config import DecodingOptions, PairData, Recipe, TransformerOptions
 from glassformer.decoding import search
 from glassformer.decoding.sampling import Sampling
 from glassformer.decoding.state import Hypothesis, Limits
@@ -19,11 +18,9 @@ from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.transformer import Transformer
 from glassformer.tasks.languages import guess
-from glassformer.text.tokenizer import BOS, EOS, PAD, Tokenizer
+from glassformer.tasks.task import Ids, Task, pad
+from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Trace, recording
-from glassformer.weights import load_weights, named_weights, write_tensors
-
-Ids = list[int]
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,10 @@ class Batch:
     target: Tensor  # (B, T), begins with <bos>, padded: what the decoder reads
     labels: Tensor  # (N) the token after each real one of `target`
     places: Tensor  # (N) where those stand in `target` laid flat
+
+    @property
+    def tokens(self) -> int:
+        return len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -47,40 +48,36 @@ class Translation:
     nbest: tuple["Translation", ...] = ()  # all that were found, this one first
 
 
-class Translate:
+class Translate(Task):
     """A translator: tokenizers, a model, and what is done with them."""
 
+    model: Transformer
+
     def __init__(self, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
+        assert isinstance(recipe.data, PairData) and isinstance(recipe.model, TransformerOptions)
         self.recipe = recipe
+        self.data = recipe.data
         self.source = source
         self.target = target
-        self.model = Transformer(recipe.model, source.size, target.size, pad=PAD)
+        self.model = Transformer(recipe.model, source.size, target.size, pad=source.pad)
 
     @classmethod
-    def load(cls, folder: Path) -> "Translate":
-        """From a model folder: recipe.toml, tokenizer.json (or one for each side), model.safetensors."""
-        recipe = config.read(folder / "recipe.toml")
-        translator = cls(recipe, *load_tokenizers(folder, recipe))
-        load_weights(translator.model, folder / "model.safetensors")
-        translator.model.eval()
-        return translator
+    def build(cls, folder: Path, recipe: Recipe) -> "Translate":
+        return cls(recipe, *load_tokenizers(folder, recipe))
 
-    def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "recipe.toml").write_text(config.to_toml(self.recipe), encoding="utf-8")
+    def save_words(self, folder: Path) -> None:
         save_tokenizers(folder, self.recipe, self.source, self.target)
-        write_tensors(folder / "model.safetensors", named_weights(self.model), dtype)
 
     @property
     def languages(self) -> tuple[str, str]:
-        return self.recipe.data.source, self.recipe.data.target
+        return self.data.source, self.data.target
 
     # -- text → ids → tensors
 
     def direction(self, text: str, to: str | None = None) -> str:
         """The language to translate into: as told, or guessed from the script of the text."""
         source, target = self.languages
-        if not self.recipe.data.both_ways:
+        if not self.data.both_ways:
             if to not in (None, target):
                 raise UserError(f"This model translates {source} into {target}, not into {to!r}.")
             return target
@@ -92,15 +89,16 @@ class Translate:
 
     def source_ids(self, ids: Ids, to: str) -> Ids:
         """What the encoder reads: the target tag if the model has tags, the pieces, the end."""
-        tag = [self.source.tag(f"<2{to}>")] if self.recipe.data.both_ways else []
-        return [*tag, *ids, EOS]
+        tag = [self.source.tag(f"<2{to}>")] if self.data.both_ways else []
+        return [*tag, *ids, self.source.eos]
 
     def batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
         """Pairs of (what the encoder reads, target pieces) → tensors."""
-        target = pad([[BOS, *ids] for _, ids in pairs])
-        places = (target != PAD).flatten().nonzero().squeeze(1)
-        labels = torch.tensor([token for _, ids in pairs for token in (*ids, EOS)])
-        return Batch(pad([source for source, _ in pairs]), target, labels, places)
+        target = pad([[self.target.bos, *ids] for _, ids in pairs], self.target.pad)
+        lengths = torch.tensor([len(ids) + 1 for _, ids in pairs]).unsqueeze(1)
+        places = (torch.arange(target.size(1)) < lengths).flatten().nonzero().squeeze(1)
+        labels = torch.tensor([token for _, ids in pairs for token in (*ids, self.target.eos)])
+        return Batch(pad([source for source, _ in pairs], self.source.pad), target, labels, places)
 
     def training_batch(self, pairs: Sequence[tuple[Ids, Ids, bool]], rng: random.Random) -> Batch:
         """As `batch`, from prepared pairs that may be turned round, with BPE-dropout on what is read."""
@@ -119,7 +117,8 @@ class Translate:
     def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Sums over the batch's N labels: the smoothed loss to train by, and −log p."""
         states = self.model(batch.source, batch.target).flatten(0, 1)
-        return linear_cross_entropy(states[batch.places], self.model.output.weight, batch.labels, smoothing)
+        output = self.model.output
+        return linear_cross_entropy(states[batch.places], output.weight, batch.labels, smoothing, bias=output.bias)
 
     # -- answers
 
@@ -179,8 +178,9 @@ class Translate:
         most = self.recipe.model.max_length - 1
         longest = [min(options.max_length or 2 * len(ids) + 10, most) for ids in sources]
         tags = tuple(self.target.tag(tag) for tag in self.target.tags)
-        limits = Limits(BOS, EOS, longest, min_length=options.min_length, banned=(PAD, BOS, *tags))
-        state = self.model.start(pad(sources))
+        banned = {self.target.pad, self.target.bos, *tags} - {-1}
+        limits = Limits(self.target.bos, self.target.eos, longest, min_length=options.min_length, banned=tuple(banned))
+        state = self.model.start(pad(sources, self.source.pad))
         penalty = options.length_penalty
         if sampling is not None:
             seeds = [_seed(sampling.seed, ids) for ids in sources]
@@ -202,13 +202,13 @@ class Translate:
         pieces = self.source.pieces(text)
         source = self.source_ids([piece.id for piece in pieces], into)
         self._check_length(source, 1)
-        self._check_length([BOS, *ids], 1)
+        self._check_length([self.target.bos, *ids], 1)
         with recording(self.model, edits) as tensors:
-            self.model.logits(self.model(torch.tensor([source]), torch.tensor([[BOS, *ids]])))
+            self.model.logits(self.model(torch.tensor([source]), torch.tensor([[self.target.bos, *ids]])))
         labels = [piece.text if i == 0 or piece.start != pieces[i - 1].start else "" for i, piece in enumerate(pieces)] + [
             "<eos>"
         ]
-        if self.recipe.data.both_ways:
+        if self.data.both_ways:
             labels.insert(0, f"<2{into}>")
         return Trace(tensors, source=labels, target=["<bos>", *self.target.spell(ids)])
 
@@ -231,7 +231,7 @@ class Translate:
             "target_tokens": [
                 {"id": id, "text": text, "log_prob": log_prob}
                 for id, text, log_prob in zip(
-                    [*answer.ids, EOS], [*self.target.spell(answer.ids), "<eos>"], answer.log_probs, strict=True
+                    [*answer.ids, self.target.eos], [*self.target.spell(answer.ids), "<eos>"], answer.log_probs, strict=True
                 )
             ]
             if answer.log_probs
@@ -252,12 +252,6 @@ def _seed(seed: int, source: Ids) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {source}".encode()).digest()[:7])
 
 
-def pad(rows: Sequence[Ids]) -> Tensor:
-    """Lists of unequal length → (B, longest), filled up with <pad>."""
-    longest = max(map(len, rows))
-    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
-
-
 def _by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:
     """Rows in batches whose padded size stays within `tokens`; order goes from short to long."""
     batch: list[int] = []
@@ -272,9 +266,11 @@ def _by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> It
 
 def load_tokenizers(folder: Path, recipe: Recipe) -> tuple[Tokenizer, Tokenizer]:
     if recipe.tokenizer.shared:
-        both = Tokenizer.load(folder / "tokenizer.json")
+        both = Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer)
         return both, both
-    return Tokenizer.load(folder / "tokenizer.source.json"), Tokenizer.load(folder / "tokenizer.target.json")
+    names = ("tokenizer.source.json", "tokenizer.target.json")
+    source, target = (Tokenizer.load(folder / name, recipe.tokenizer) for name in names)
+    return source, target
 
 
 def save_tokenizers(folder: Path, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:

@@ -7,16 +7,19 @@ from (seed, epoch), so a place in the data is three numbers and a run continues 
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import UserError
 from glassformer.files import sync, write_text
+
+T = TypeVar("T")
 
 RECORD = np.dtype([("offset", "<i8"), ("source", "<i4"), ("target", "<i4")])  # where its ids begin, and how many
 WINDOW = 1 << 17  # pairs that are sorted by length together
@@ -56,25 +59,21 @@ class Prepared:
 def prepare(
     folder: Path,
     name: str,
-    pairs: Iterable[tuple[str, str]],
-    encode: Sequence[Callable[[list[str]], list[list[int]]]],
+    rows: Iterable[tuple[list[int], list[int]]],
     *,
-    vocabulary: int,
+    largest: int,
     max_length: int,
-    progress: Callable[[int], None] = lambda count: None,
+    max_target: int | None = None,
 ) -> Prepared:
-    """Tokenises pairs with encode[0] (source) and encode[1] (target); those longer than max_length are left out and counted."""
+    """Writes pairs of id lists, no id larger than `largest`; pairs longer than max_length are left out and counted."""
     folder.mkdir(parents=True, exist_ok=True)
-    dtype = np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
+    dtype = np.dtype("<u2" if largest < 1 << 16 else "<u4")
     kept = skipped = offset = 0
     with open(folder / f"{name}.ids", "wb") as ids_file, open(folder / f"{name}.index", "wb") as index_file:
-        stream = iter(pairs)
-        while chunk := list(islice(stream, 2000)):
-            sources = encode[0]([source for source, _ in chunk])
-            targets = encode[1]([target for _, target in chunk])
+        for chunk in chunks(rows):
             records = []
-            for source, target in zip(sources, targets, strict=True):
-                if max(len(source), len(target)) > max_length:
+            for source, target in chunk:
+                if len(source) > max_length or len(target) > (max_target or max_length):
                     skipped += 1
                     continue
                 ids_file.write(np.array(source + target, dtype).tobytes())
@@ -82,14 +81,21 @@ def prepare(
                 offset += len(source) + len(target)
             index_file.write(np.array(records, RECORD).tobytes())
             kept += len(records)
-            progress(kept + skipped)
     if not kept:
-        raise UserError(f"No training pair is left: all {skipped} are longer than data.max_length {max_length} pieces; raise it.")
+        raise UserError(
+            f"Nothing is left to train on: all {skipped} are longer than data.max_length {max_length} pieces; raise it."
+        )
     about = {"pairs": kept, "skipped": skipped, "tokens": offset, "dtype": dtype.str}
     sync(folder / f"{name}.ids")
     sync(folder / f"{name}.index")
     write_text(folder / f"{name}.json", json.dumps(about))  # last: it says the other two are whole
     return Prepared(folder, name)
+
+
+def chunks(items: Iterable[T], size: int = 2000) -> Iterator[list[T]]:
+    stream = iter(items)
+    while chunk := list(islice(stream, size)):
+        yield chunk
 
 
 class Batches:
@@ -98,8 +104,9 @@ class Batches:
     A row is (record of the pair, reversed): with `both_ways` every pair is two rows.
     """
 
-    def __init__(self, corpus: Prepared, *, tokens: int, both_ways: bool, seed: int) -> None:
+    def __init__(self, corpus: Prepared, *, tokens: int, both_ways: bool = False, seed: int, marks: int = 1) -> None:
         self.corpus = corpus
+        self.marks = marks  # what is put around a source: <eos>, or two in BERT's manner
         self.tokens = tokens
         self.both_ways = both_ways
         self.seed = seed
@@ -121,7 +128,7 @@ class Batches:
         chosen = permuted(np.arange(window * WINDOW, stop), self.rows, key=(self.seed, epoch))
         pairs, reverse = (chosen // 2, chosen % 2 == 1) if self.both_ways else (chosen, np.zeros(len(chosen), bool))
         records = self.corpus.records(pairs)
-        source = np.where(reverse, records["target"], records["source"]) + (2 if self.both_ways else 1)  # <eos>, and a tag
+        source = np.where(reverse, records["target"], records["source"]) + self.marks + self.both_ways  # and a tag
         target = np.where(reverse, records["source"], records["target"]) + 1
         order = by_length(source, target)
         batches, start = [], 0

@@ -8,15 +8,19 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from glassformer.config import DataOptions
+from glassformer.config import PairData
 from glassformer.errors import UserError
 from glassformer.text import synthetic
 
 ALLOWED = "pairs.tsv, pairs.jsonl (each also .gz), two aligned files such as train.{en,de}.gz, or synthetic:NAME"
 
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST_LINE = 200_000_000  # bytes; a line is held whole, and one without an end would fill the memory
+
+Find = Callable[[str], Path]  # turns a name into an existing file or raises UserError
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -26,31 +30,41 @@ class Pair:
     place: str  # "file:line", for error messages; of two aligned files, the source's
 
 
-def read_pairs(specs: Sequence[str], data: DataOptions, find: Callable[[str], Path]) -> Iterator[Pair]:
-    """The pairs of every corpus, in order; `find` turns a name into an existing file or raises UserError.
+def read_pairs(specs: Sequence[str], data: PairData, find: Find) -> Iterator[Pair]:
+    """The pairs of every corpus, in order.
 
     Texts are kept as they are: a TSV knows no quotes and no escapes, and spaces at the ends stay.
     """
+    return read_each(specs, lambda spec: _read(spec, data, find), "pair", ALLOWED)
+
+
+def read_each(specs: Sequence[str], read: Callable[[str], Iterator[Row]], what: str, allowed: str) -> Iterator[Row]:
+    """What `read` gives for each corpus, one corpus after the other; none may be empty."""
     if not specs:
-        raise UserError(f"No corpus was named. Name at least one: {ALLOWED}.")
+        raise UserError(f"No corpus was named. Name at least one: {allowed}.")
     for spec in specs:
-        pair = None
-        for pair in _read(spec, data, find):
-            yield pair
-        if pair is None:
-            raise UserError(f"The corpus {spec} is empty: it needs at least one pair.")
+        empty = True
+        for row in read(spec):
+            empty = False
+            yield row
+        if empty:
+            raise UserError(f"The corpus {spec} is empty: it needs at least one {what}.")
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    r"""The lines of a UTF-8 file, plain or gzip, without their ends (`\n` or `\r\n`) and without a byte order mark."""
+def read_lines(path: Path, *, ends: bool = False) -> Iterator[str]:
+    r"""The lines of a UTF-8 file, plain or gzip, without a byte order mark, and without their ends (`\n` or `\r\n`) unless
+    `ends` keeps them."""
     number = 0
     try:
         with open(path, "rb") as file:
             # The first bytes decide, not the name: files are renamed, and some programs unpack a .gz on the way.
             packed = file.peek(2).startswith(GZIP_MAGIC)
             lines = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
-            for number, line in enumerate(lines, start=1):  # bytes: split on \n alone, where str.splitlines knows ten ends
-                if line.endswith(b"\n"):
+            # Bytes are split on \n alone, where str.splitlines knows ten ends.
+            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
+                if len(line) > LONGEST_LINE:
+                    raise UserError(f"{path}:{number}: the line is longer than {LONGEST_LINE:,} bytes. Cut the text into lines.")
+                if not ends and line.endswith(b"\n"):
                     line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -64,7 +78,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}. A corpus is a readable file.") from None
 
 
-def _read(spec: str, data: DataOptions, find: Callable[[str], Path]) -> Iterator[Pair]:
+def _read(spec: str, data: PairData, find: Find) -> Iterator[Pair]:
     if spec.startswith("synthetic:"):
         return _read_synthetic(spec)
     if braces := re.fullmatch(r"(.*)\{([^{}]*,[^{}]*)\}(.*)", spec, flags=re.DOTALL):
@@ -108,17 +122,14 @@ def _read_tsv(path: Path, columns: Sequence[int]) -> Iterator[Pair]:
         yield _pair(source, target, place, place)
 
 
-def _read_jsonl(path: Path, data: DataOptions) -> Iterator[Pair]:
+def _read_jsonl(path: Path, data: PairData) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}:{number}"
         if not line.strip():
             raise _empty("source and the target", place)
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
-            raise UserError(f"{place}: not valid JSON: {error}. Each line is one object with two texts.") from None
+        row = parse_json(line, place, "Each line is one object with two texts.")
         if not isinstance(row, dict):
-            raise UserError(f'{place}: expected an object {{"{data.source}": …, "{data.target}": …}}, found {_kind(row)}.')
+            raise UserError(f'{place}: expected an object {{"{data.source}": …, "{data.target}": …}}, found {kind_of(row)}.')
         yield _pair(_text(row, data.source, "source", place), _text(row, data.target, "target", place), place, place)
 
 
@@ -129,12 +140,10 @@ def _text(row: dict[str, Any], key: str, fallback: str, place: str) -> str:
     key = key if key in row else fallback
     text = row[key]
     if not isinstance(text, str):
-        raise UserError(f"{place}: the value of {key!r} must be a text, found {_kind(text)}; keys: {', '.join(map(repr, row))}.")
-    if re.search("[\ud800-\udfff]", text):
         raise UserError(
-            f"{place}: the value of {key!r} has half a character, such as \\ud83d without its second half. Write it as UTF-8."
+            f"{place}: the value of {key!r} must be a text, found {kind_of(text)}; keys: {', '.join(map(repr, row))}."
         )
-    return text
+    return check_halves(text, key, place)
 
 
 def _read_aligned(source_path: Path, target_path: Path) -> Iterator[Pair]:
@@ -168,6 +177,22 @@ def _empty(side: str, place: str) -> UserError:
     return UserError(f"{place}: the {side} is empty. Every pair needs a text on both sides: fill it in or remove the pair.")
 
 
-def _kind(value: Any) -> str:
+def parse_json(text: str, place: str, wanted: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        raise UserError(f"{place}: not valid JSON: {error}. {wanted}") from None
+
+
+def check_halves(text: str, key: str | int, place: str) -> str:
+    """The text, which no UTF-8 file could hold if JSON gave it half of a character."""
+    if re.search("[\ud800-\udfff]", text):
+        raise UserError(
+            f"{place}: the value of {key!r} has half a character, such as \\ud83d without its second half. Write it as UTF-8."
+        )
+    return text
+
+
+def kind_of(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "null")

@@ -1,4 +1,4 @@
-"""Named corpora, and where files are found.
+"""Where files are found, and how named corpora are downloaded.
 
 Nothing is downloaded unless asked for: a missing file is an error that says where it is published and where to put it.
 """
@@ -13,98 +13,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from glassformer.errors import UserError
+from glassformer.text.corpora import CORPORA as CORPORA  # the command line looks for it here
+from glassformer.text.corpora import Corpus, RemoteFile
 
 SCHEMES = ("https",)  # the only ones that are downloaded from, redirects included
 TIMEOUT = 30  # seconds without a byte
 CHUNK = 1 << 16
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    path: str  # below a data folder; its first part is the corpus's name
-    url: str | None  # None: published nowhere as this one file
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Corpus:
-    name: str
-    title: str
-    licence: str
-    page: str
-    files: tuple[RemoteFile, ...]
-    note: str = ""
-
-
-def _files(name: str, address: str | None, table: str) -> tuple[RemoteFile, ...]:
-    """The files of a table of sha256, size and path, which is also the end of the address."""
-    rows = [line.split() for line in table.strip().splitlines()]
-    return tuple(RemoteFile(f"{name}/{path}", address and f"{address}/{path}", int(size), sha256) for sha256, size, path in rows)
-
-
-MULTI30K = """
-    958a82d4f1c596074c6ae403bd877ff4a34ff09e1a08db36ad0c1b146f57771a  557982 tok/train.lc.norm.tok.en.gz
-    32f367bb30c948f5da0c3567a8b7d8c017ff6f938c73aa01a50fe68e99ad8fa3  609371 tok/train.lc.norm.tok.de.gz
-    ad4bdfd8d91ac4325ec95f12406d06d6ca6b16ae976657b1e1a3899962268050   21336 tok/val.lc.norm.tok.en.gz
-    39e083a21b23e878affd4c41b6bdc8af989d9c811a370f4553ee728fcd17dfee   23706 tok/val.lc.norm.tok.de.gz
-    104edae553a842fb7d154b7a5a0447ffcbe5508393fd342cf4c6757e2b8cc505   20758 tok/test_2016_flickr.lc.norm.tok.en.gz
-    8ad6b7da74a6b7d9a7dea3f14175325b5c64936445cbe31513601a13d6875e3b   21998 tok/test_2016_flickr.lc.norm.tok.de.gz
-    d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f  568929 raw/train.en.gz
-    726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6  637044 raw/train.de.gz
-    14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28   21650 raw/val.en.gz
-    f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a   24681 raw/val.de.gz
-    611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9   21077 raw/test_2016_flickr.en.gz
-    9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8   22890 raw/test_2016_flickr.de.gz
-"""
-
-TATOEBA_ZH_EN = """
-    3e6a3d9f97d92fc0d9a6fa8788430eb8ed8778b1d72c4d8ba2ea26140bfafef8 3257603 train.tsv
-    83f517d8735d1a150c39d4d6f60d5b9be7e6c76691b87eddf5e06cf117761451   73530 dev.tsv
-"""
-
-TINYSHAKESPEARE = """
-    86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed 1115394 input.txt
-"""
-
-CORPORA: dict[str, Corpus] = {
-    "multi30k": Corpus(
-        name="multi30k",
-        title="Multi30k task 1, English and German captions of photographs: train 29,000, val 1,014, test 1,000 pairs",
-        licence="Flickr30k terms: research and education only",
-        page="https://github.com/multi30k/dataset",
-        files=_files("multi30k", "https://github.com/multi30k/dataset/raw/master/data/task1", MULTI30K),
-        note="tok/ is lower-cased, normalised and tokenised; raw/ is as people write.",
-    ),
-    "tatoeba-zh-en": Corpus(
-        name="tatoeba-zh-en",
-        title="Tatoeba, short everyday sentences in English and simplified Chinese: train 47,002, dev 1,000 pairs",
-        licence="CC BY 2.0 FR: name Tatoeba (https://tatoeba.org) with anything trained on it",
-        page="https://tatoeba.org",
-        files=_files("tatoeba-zh-en", None, TATOEBA_ZH_EN),
-        note=(
-            "These files have no address: they were merged from cmn-eng.zip of https://www.manythings.org/anki/, "
-            "Tatoeba of OPUS (https://opus.nlpl.eu/Tatoeba) and the dev and test data of "
-            "https://github.com/Helsinki-NLP/Tatoeba-Challenge, put into simplified characters, and rid of doubles and of "
-            "every pair that shares a side with the test set of 2020-07-28. "
-            "Any TSV of English TAB Chinese can be put in their place, with other scores."
-        ),
-    ),
-    "tinyshakespeare": Corpus(
-        name="tinyshakespeare",
-        title="Tiny Shakespeare, 1,115,394 characters of his plays",
-        licence="public domain",
-        page="https://github.com/karpathy/char-rnn",
-        files=_files(
-            "tinyshakespeare", "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare", TINYSHAKESPEARE
-        ),
-    ),
-}
 
 
 def cache_dir() -> Path:

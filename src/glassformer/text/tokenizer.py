@@ -33,6 +33,8 @@ LONGEST = 12  # characters in a unigram piece
 COVERAGE = 0.9995  # share of the text whose characters are unigram pieces themselves, as in SentencePiece; the rest are bytes
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+OWN = TokenizerOptions()  # the names of the special tokens in a vocabulary of ours
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -48,15 +50,19 @@ class Piece:
 
 
 class Tokenizer:
-    """A vocabulary whose first ids are `<pad> <bos> <eos> <unk>` and then the tags, such as `<2en>`.
+    """A vocabulary with special tokens: `pad`, `bos`, `eos`, `unk` and `mask` are their ids (−1: it has none), `tags` the others.
 
-    These exist as ids only: typed into a text, they are characters like any others.
+    Our own begin with `<pad> <bos> <eos> <unk>` and then the tags, such as `<2en>`; an imported one has its own names for them.
+    Special tokens exist as ids only: typed into a text, they are characters like any others.
     """
 
-    def __init__(self, rust: hf.Tokenizer):
+    def __init__(self, rust: hf.Tokenizer, options: TokenizerOptions = OWN):
         rust.encode_special_tokens = True  # special tokens in a text are plain text; not kept in the file, so set here
         self._rust = rust
         self._specials = {token.content: id for id, token in sorted(rust.get_added_tokens_decoder().items()) if token.special}
+        self._least = options.vocabulary if options.kind == "imported" else 0  # its model may have more rows than it has pieces
+        self._roles = [options.pad, options.bos, options.eos, options.unk, options.mask]
+        self.pad, self.bos, self.eos, self.unk, self.mask = (self._specials.get(name, -1) for name in self._roles)
 
     @classmethod
     def train(cls, lines: Iterable[str], options: TokenizerOptions, tags: Sequence[str] = ()) -> "Tokenizer":
@@ -64,7 +70,7 @@ class Tokenizer:
         for tag in tags:
             if not re.fullmatch(r"<[^\s<>]*[^\W_][^\s<>]*>", tag) or tag in SPECIALS or tags.count(tag) > 1:
                 raise UserError(f"A tag is a word in angle brackets, such as <2en>, given once; found {tag!r} in {list(tags)}.")
-        specials = [*SPECIALS, *tags]
+        specials = [*SPECIALS, *([options.mask] if options.mask else []), *tags]
         least = len(specials) + (1 if options.kind == "word" else 256)
         if options.vocabulary < least:
             needs = "a word" if options.kind == "word" else "the 256 bytes"
@@ -80,34 +86,32 @@ class Tokenizer:
         if options.lowercase:
             rust.normalizer = lower
         rust.add_special_tokens(specials)
-        return cls(rust)
+        return cls(rust, options)
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
+    def load(cls, path: Path, options: TokenizerOptions = OWN) -> "Tokenizer":
         try:
             rust = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"There is no tokenizer {path}. Training writes it into the run folder as tokenizer.json.") from None
         except Exception as error:  # `tokenizers` raises bare Exception for whatever it cannot parse
             raise UserError(f"{path} is not a tokenizer file: {error}") from None
-        known = rust.get_added_tokens_decoder()
-        first = [known[id].content for id in range(len(SPECIALS)) if id in known and known[id].special]
-        if first != list(SPECIALS):
-            raise UserError(
-                f"The tokenizer {path} must begin with {' '.join(SPECIALS)}; found {' '.join(first) or 'none of them'}."
-            )
-        return cls(rust)
+        tokenizer = cls(rust, options)
+        if missing := [name for name in tokenizer._roles if name and name not in tokenizer._specials]:
+            found = " ".join(tokenizer._specials) or "none"
+            raise UserError(f"The tokenizer {path} lacks the special tokens {' '.join(missing)}; it has {found}.")
+        return tokenizer
 
     def save(self, path: Path) -> None:
         path.write_text(self._rust.to_str(pretty=True), encoding="utf-8")
 
     @property
     def size(self) -> int:
-        return self._rust.get_vocab_size()
+        return len(self._bytes)
 
     @property
     def tags(self) -> list[str]:
-        return [name for name in self._specials if name not in SPECIALS]
+        return [name for name in self._specials if name not in self._roles]
 
     def tag(self, name: str) -> int:
         """The id of a special token."""
@@ -141,6 +145,9 @@ class Tokenizer:
         """The text of `ids` without special tokens; bytes that make no character become U+FFFD."""
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", "replace")
         return text.removeprefix(" ") if self._spaced else text
+
+    def bytes_of(self, id: int) -> bytes:
+        return self._bytes[id]
 
     def spell(self, ids: Sequence[int]) -> list[str]:
         """What to show for each id: a character of several byte pieces stands at the first, the others are empty."""
@@ -181,25 +188,37 @@ class Tokenizer:
                 done.append(piece)
         return done + todo[::-1]
 
-    @property
+    @cached_property
     def _spaced(self) -> bool:
-        """Whether pieces are words, with spaces between them understood."""
-        return isinstance(self._rust.model, models.WordLevel)
+        """Whether the space before the first word is understood, not written."""
+        return isinstance(self._rust.model, models.WordLevel | models.WordPiece) or self._underscored
+
+    @cached_property
+    def _underscored(self) -> bool:
+        """Whether ▁ stands for a space, as in SentencePiece's vocabularies."""
+        decoder = repr(self._rust.decoder)
+        return "Metaspace" in decoder or "▁" in decoder
 
     @cached_property
     def _bytes(self) -> list[bytes]:
         """The UTF-8 bytes of each piece; none for special tokens."""
-        byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
-        table = [b""] * self.size
-        for piece, id in self._rust.get_vocab().items():
+        byte_level = "ByteLevel" in repr(self._rust.decoder)
+        added = self._rust.get_added_tokens_decoder()
+        vocabulary = self._rust.get_vocab()
+        table = [b""] * max(self._least, *(id + 1 for id in vocabulary.values()))  # an imported one may have gaps
+        for piece, id in vocabulary.items():
             if piece in self._specials:
                 continue
-            if byte_level:
-                table[id] = bytes(BYTE_OF[symbol] for symbol in piece)
-            elif self._spaced:
+            if id in added:  # written as it is, whatever the others are
+                table[id] = piece.encode()
+            elif byte_level:
+                table[id] = b"".join(bytes([BYTE_OF[symbol]]) if symbol in BYTE_OF else symbol.encode() for symbol in piece)
+            elif isinstance(self._rust.model, models.WordPiece):
+                table[id] = piece[2:].encode() if piece.startswith("##") else b" " + piece.encode()
+            elif isinstance(self._rust.model, models.WordLevel):
                 table[id] = b" " + piece.encode()
             else:
-                table[id] = BYTES.get(piece) or piece.encode()
+                table[id] = BYTES.get(piece) or (piece.replace("▁", " ") if self._underscored else piece).encode()
         return table
 
     @cached_property

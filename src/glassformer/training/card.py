@@ -2,33 +2,38 @@
 
 from pathlib import Path
 
-from glassformer.models.transformer import parameters
-from glassformer.tasks.translate import Translate
-from glassformer.text.batches import Prepared
+from glassformer.config import BlockOptions, TransformerOptions
+from glassformer.models.stack import parameters
+from glassformer.store import title
 from glassformer.training.checkpoints import Progress
+from glassformer.training.work import Work
 
 
-def write_card(run: Path, task: Translate, corpus: Prepared, progress: Progress) -> None:
-    recipe = task.recipe
-    data, model = recipe.data, recipe.model
-    arrow = "⇄" if data.both_ways else "→"
+def write_card(run: Path, work: Work, progress: Progress) -> None:
+    recipe = work.task.recipe
     lines = [
-        f"# {run.name}: {data.source} {arrow} {data.target}",
+        f"# {run.name}: {title(recipe)}",
         "",
-        f"- Model: {model.kind}, {model.encoder_layers}+{model.decoder_layers} layers, width {model.width}, {model.heads} heads, "
-        f"inner width {model.inner}; {parameters(task.model):,} parameters.",
-        f"- Vocabulary: {recipe.tokenizer.kind}, {task.source.size:,} pieces"
-        + ("." if recipe.tokenizer.shared else f" (source), {task.target.size:,} (target)."),
-        f"- Data: {', '.join(data.train)}: {corpus.about['pairs']:,} pairs, {corpus.about['skipped']:,} left out as too long.",
-        f"- Training: {progress.update:,} updates, {progress.tokens:,} target tokens, {progress.seconds / 60:.1f} minutes on "
+        f"- Model: {recipe.model.kind}, {_sizes(recipe.model)}; {parameters(work.task.model):,} parameters.",
+        f"- Vocabulary: {recipe.tokenizer.kind}, at most {recipe.tokenizer.vocabulary:,} pieces.",
+        f"- Data: {work.data}.",
+        f"- Training: {progress.update:,} updates, {progress.tokens:,} tokens, {progress.seconds / 60:.1f} minutes on "
         f"{progress.threads} threads.",
     ]
+    if recipe.start:
+        lines.append(f"- Began with the weights of {Path(recipe.start).name}.")
     if progress.history:
         chosen = next((entry for entry in progress.history if entry["update"] == progress.best_update), progress.history[-1])
         scores = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in chosen.items() if key != "update")
-        lines.append(
-            f"- Best validation, at update {chosen['update']:,}: {scores} "
-            f"(greedy, the first {recipe.training.bleu_sentences} dev pairs)."
-        )
+        how = f" (greedy, the first {recipe.training.bleu_sentences} dev pairs)" if recipe.task == "translate" else ""
+        lines.append(f"- Best validation, at update {chosen['update']:,}: {scores}{how}.")
     lines += ["- The recipe is in recipe.toml, the course of the training in log.jsonl.", ""]
     (run / "card.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _sizes(model: BlockOptions) -> str:
+    if isinstance(model, TransformerOptions):
+        layers = f"{model.encoder_layers}+{model.decoder_layers}"
+    else:
+        layers = str(getattr(model, "layers", ""))
+    return f"{layers} layers, width {model.width}, {model.heads} heads, inner width {model.inner}"

@@ -28,7 +28,7 @@ class Progress:
     best_score: float | None = None
     best_loss: float | None = None
     worse: int = 0  # validations since the best
-    unlogged_tokens: int = 0  # since the last line of the log, and their summed −log p
+    unlogged_labels: int = 0  # since the last line of the log, and their summed −log p
     unlogged_loss: float = 0.0
     threads: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry a validation

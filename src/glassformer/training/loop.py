@@ -7,12 +7,10 @@ everything else is a function of the recipe; so a run that was killed and contin
 import json
 import math
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,14 @@ import torch
 
 from glassformer.errors import UserError
 from glassformer.files import write_text
-from glassformer.models.transformer import parameters
-from glassformer.tasks.evaluation import directions, evaluate, loss
-from glassformer.tasks.translate import Batch, Translate
-from glassformer.text.batches import Batches, Place, Prepared
+from glassformer.models.stack import parameters
+from glassformer.text.batches import Place
 from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
 from glassformer.training.prefetch import prefetch
+from glassformer.training.work import Batch, Work
 from glassformer.weights import named_weights, write_tensors
 
 
@@ -41,10 +38,10 @@ class Stopped(Exception):
 
 
 class Trainer:
-    def __init__(self, task: Translate, corpus: Prepared, dev: list[tuple[str, str]], run: Path) -> None:
-        self.task, self.corpus, self.dev, self.run = task, corpus, dev, run
-        self.recipe, self.options = task.recipe, task.recipe.training
-        self.model = task.model
+    def __init__(self, work: Work, run: Path) -> None:
+        self.work, self.task, self.run = work, work.task, run
+        self.recipe, self.options = work.task.recipe, work.task.recipe.training
+        self.model = work.task.model
         self.optimiser = adamw(self.model, self.options)
         self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
         self.checkpoints = Checkpoints(run / "checkpoints")
@@ -63,7 +60,7 @@ class Trainer:
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
                 + self._continuing(progress, threads)
             )
-            with closing(prefetch(self._batches(progress.place))) as stream:
+            with closing(prefetch(self.work.batches(progress.place))) as stream:
                 self._updates(progress, stream)
             self._finish(progress)
         return progress
@@ -92,19 +89,19 @@ class Trainer:
             progress.update += 1
             nll, count = self._update(progress, [batch for batch, _ in group])
             progress.place = group[-1][1]
-            progress.tokens += count
-            progress.unlogged_tokens += count
+            progress.tokens += sum(batch.tokens for batch, _ in group)
+            progress.unlogged_labels += count
             progress.unlogged_loss += nll
             progress.seconds = seconds + time.monotonic() - began
             self.display.step(progress.update)
             if progress.update % options.log_every == 0:
                 now = time.monotonic()
-                mean, speed = progress.unlogged_loss / progress.unlogged_tokens, (progress.tokens - told) / (now - logged)
+                mean, speed = progress.unlogged_loss / progress.unlogged_labels, (progress.tokens - told) / (now - logged)
                 self.display.log(progress.update, mean, speed)
                 self._log(progress, loss=mean, tokens_per_second=round(speed), rate=rate_at(progress.update, options))
                 logged, told = now, progress.tokens
-                progress.unlogged_tokens, progress.unlogged_loss = 0, 0.0
-            if self.dev and self._validation_due(progress.update):
+                progress.unlogged_labels, progress.unlogged_loss = 0, 0.0
+            if self.work.has_dev and self._validation_due(progress.update):
                 pause = time.monotonic()
                 self._validate(progress)
                 logged += time.monotonic() - pause
@@ -121,12 +118,12 @@ class Trainer:
         return update % self.options.save_every == 0 or self._validation_due(update)
 
     def _update(self, progress: Progress, batches: list[Batch]) -> tuple[float, int]:
-        """One step of the optimiser on some batches: their summed −log p, and how many tokens that is."""
+        """One step of the optimiser on some batches: their summed −log p, and of how many labels."""
         options = self.options
         count = sum(len(batch.labels) for batch in batches)
         rate = rate_at(progress.update, options)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         nll = 0.0
         for batch in batches:
             trained, plain = self.task.loss(batch, options.label_smoothing)
@@ -153,30 +150,14 @@ class Trainer:
             f"training.clip = 1.0 ({self.options.clip}), model.norm = 'pre' ({self.recipe.model.norm!r})."
         )
 
-    def _batches(self, place: Place) -> Iterator[tuple[Batch, Place]]:
-        seed = self.recipe.seed
-        batches = Batches(self.corpus, tokens=self.options.batch_tokens, both_ways=self.recipe.data.both_ways, seed=seed)
-        for rows, after in batches.iterate(place):
-            pairs = [(*self.corpus.read(record), reverse) for record, reverse in rows]
-            yield self.task.training_batch(pairs, random.Random(f"{seed} {after}")), after
-
     def _validate(self, progress: Progress) -> None:
-        """Dev loss, and BLEU on the first pairs; both ways round if the model does both."""
+        """How good the model is on the dev data, by its moving average if there is one."""
         self.model.eval()
         kept = self._swap_in_average()
-        entry: dict[str, Any] = {}
-        for to, pairs in directions(self.task, self.dev):
-            entry[f"dev_loss_{to}"] = round(loss(self.task, pairs, to), 4)
-            if self.options.bleu_sentences:
-                chosen = pairs[: self.options.bleu_sentences]
-                result = evaluate(self.task, chosen, to, replace(self.recipe.decoding, beam=1))  # greedy: a glance
-                entry[f"bleu_{to}"] = round(result.scores[0].value, 2)
+        found = self.work.validate()
         self._swap_back(kept)
         self.model.train()
-        bleu = [value for key, value in entry.items() if key.startswith("bleu")]
-        losses = [value for key, value in entry.items() if key.startswith("dev_loss")]
-        mean_loss = sum(losses) / len(losses)
-        score = sum(bleu) / len(bleu) if bleu else -mean_loss
+        score, mean_loss, entry = found.score, found.loss, found.entry
         # Between equal scores the loss decides: BLEU is 0 for a while, and the first 0 is not the best of them.
         if progress.best_score is None or (score, -mean_loss) > (progress.best_score, -(progress.best_loss or math.inf)):
             progress.best_score, progress.best_loss = score, mean_loss

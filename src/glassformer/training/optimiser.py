@@ -1,11 +1,13 @@
 """AdamW and the learning rate over time."""
 
 import math
+from collections import defaultdict
 
 import torch
 from torch import nn
 
 from glassformer.config import TrainingOptions
+from glassformer.errors import UserError
 
 
 def rate_at(update: int, options: TrainingOptions) -> float:
@@ -22,9 +24,32 @@ def rate_at(update: int, options: TrainingOptions) -> float:
 
 
 def adamw(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices alone (a norm's vectors and biases have nothing to decay)."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    """AdamW with weight decay on matrices alone (a norm's vectors and biases have nothing to decay).
+
+    Parts named in `freeze` are left as they are, parts named in `rates` learn at that multiple of the rate.
+    """
+    _check_parts(model, (*options.freeze, *options.rates))
+    grouped: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not any(_within(name, part) for part in options.freeze))
+        if parameter.requires_grad:
+            named = [part for part in options.rates if _within(name, part)]
+            factor = options.rates[max(named, key=len)] if named else 1.0  # the most exact name counts
+            grouped[factor, options.weight_decay if parameter.dim() > 1 else 0.0].append(parameter)
+    if not grouped:
+        raise UserError(f"training.freeze = {list(options.freeze)} leaves nothing to train.")
+    groups = [{"params": ps, "weight_decay": decay, "factor": factor} for (factor, decay), ps in grouped.items()]
     beta1, beta2 = options.betas
     return torch.optim.AdamW(groups, lr=options.rate, betas=(beta1, beta2), eps=options.epsilon, fused=True)
+
+
+def _within(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + ".")
+
+
+def _check_parts(model: nn.Module, parts: tuple[str, ...]) -> None:
+    known = {name for name, _ in model.named_modules() if name} | {name for name, _ in model.named_parameters()}
+    for part in parts:
+        if part not in known:
+            first = sorted({".".join(name.split(".")[:2]) for name in known})
+            raise UserError(f"This model has no part {part!r} (training.freeze, training.rates); it has {', '.join(first)}.")

@@ -2,10 +2,11 @@
 
 import dataclasses
 import fcntl
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,18 +14,33 @@ from glassformer import config
 from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.store import find_model
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card
+from glassformer.training.labels import LabelWork, TagWork
 from glassformer.training.loop import Stopped, Trainer
-from glassformer.training.prepare import prepare_run
+from glassformer.training.pairs import PairWork
+from glassformer.training.texts import FillWork, LanguageWork
+from glassformer.training.work import Find, Report, Work
+from glassformer.weights import load_part
 
 MAY_CHANGE = {"training.updates", "training.patience", "training.log_every", "training.threads"}  # when going on
 
 LOCK = ".lock"  # also the mark of a folder that is a run
 
 
-def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: Path | None) -> None:
-    """`glassformer train`: a new run from a recipe, or an old one from where it stopped."""
+WORK: dict[str, Callable[..., Work]] = {
+    "translate": PairWork,
+    "language": LanguageWork,
+    "fill": FillWork,
+    "classify": LabelWork,
+    "compare": LabelWork,
+    "tag": TagWork,
+}
+
+
+def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: Path | None, model: str | None = None) -> None:
+    """`glassformer train`: a new run from a recipe, or an old one from where it stopped. `model` is one to begin with."""
     if recipe_path.is_dir():
         if out not in (None, recipe_path):
             raise UserError(f"{recipe_path} is a run folder; going on with it needs no --out.")
@@ -33,7 +49,7 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         run, recipe_path = recipe_path, recipe_path / "recipe.toml"
     else:
         run = out or Path("runs") / recipe_path.stem
-    recipe = config.read(recipe_path, overrides)
+    recipe = _begun_with(model, recipe_path, overrides) if model else config.read(recipe_path, overrides)
     near = recipe_path.resolve().parent
     recipe = _anchored(recipe, near)
     _check_folder(run, recipe)
@@ -43,14 +59,46 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         raise UserError(f"The run folder {run} cannot be made: {error.strerror}.") from None
     with _lock(run):
         write_text(run / "recipe.toml", config.to_toml(recipe))
-        task, corpus, dev = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
+        work = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
         try:
-            progress = Trainer(task, corpus, dev, run).train()
+            progress = Trainer(work, run).train()
         except Stopped as stop:
             _say(f"Saved at update {stop.update:,}. Go on with: glassformer train {run}")
             sys.exit(128 + stop.number)
-        write_card(run, task, corpus, progress)
-    _say(f"Try it: glassformer translate --model {run} …    or: glassformer evaluate --model {run}")
+        write_card(run, work, progress)
+    command = "generate" if recipe.task == "language" else recipe.task
+    _say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
+
+
+def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> Work:
+    """The task with its data; its weights are fresh, or those of the model it starts from."""
+    if not recipe.data.train:
+        raise UserError(f"The recipe has no data.train: give {NEEDED[recipe.task]}.")
+    folder = find_model(recipe.start) if recipe.start else None
+    work = WORK[recipe.task](recipe, run, find, report, folder)
+    if folder:
+        taken, fresh = load_part(
+            work.task.model, folder / "model.safetensors", same=config.read(folder / "recipe.toml").task == recipe.task == "fill"
+        )
+        report(f"Begins with {taken:,} tensors of {recipe.start}; fresh: {', '.join(fresh) or 'none'}.")
+    return work
+
+
+NEEDED = {
+    "translate": "a TSV, a JSONL, two aligned files as train.{en,de}, or synthetic:reverse",
+    "language": "a .txt, or a TSV, CSV or JSONL with data.columns",
+    "fill": "a .txt, or a TSV, CSV or JSONL with data.columns",
+    "classify": "a TSV, CSV or JSONL of texts and labels with data.columns",
+    "compare": "a TSV, CSV or JSONL of two texts and a label with data.columns",
+    "tag": "a .conllu, or a file of words and labels in columns",
+}
+
+
+def _begun_with(model: str, recipe_path: Path, overrides: list[str]) -> Recipe:
+    """The recipe with the vocabulary and the sizes of the model it starts from; what else it says of them must agree."""
+    folder = find_model(model)
+    other = config.read(folder / "recipe.toml")
+    return config.read(recipe_path, [*overrides, f"start={json.dumps(str(folder))}"], base=other)
 
 
 def _anchored(recipe: Recipe, near: Path) -> Recipe:

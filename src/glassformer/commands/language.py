@@ -1,0 +1,135 @@
+"""`glassformer generate`: text is gone on with."""
+
+import json
+import math
+import secrets
+import sys
+from dataclasses import asdict, replace
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from glassformer.commands.common import (
+    Force,
+    Input,
+    Output,
+    Seed,
+    Text,
+    TopK,
+    TopP,
+    app,
+    input_lines,
+    load,
+    unless_dash,
+    writer,
+)
+from glassformer.errors import UserError
+
+if TYPE_CHECKING:
+    from glassformer.config import GenerationOptions
+    from glassformer.tasks.language import Continuation, Language
+
+
+@app.command()
+def generate(
+    text: Text = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A bundled name or a folder; tang for Chinese, else shakespeare.")
+    ] = None,
+    input: Input = None,
+    output: Output = None,
+    force: Force = False,
+    temperature: Annotated[float | None, typer.Option(min=0.0, help="How boldly tokens are drawn; 0 is greedy.")] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    repetition: Annotated[
+        float | None, typer.Option(min=1.0, help="More than 1 makes tokens that were there less likely.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="At most so many tokens.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=1000, help="How many, made at once.")] = 1,
+    seed: Seed = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each: text, tokens, log p, how it ended.")] = False,
+) -> None:
+    """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""
+    input, output = unless_dash(input), unless_dash(output)
+    lines, _ = input_lines(text, input, output, force)
+    with writer(output) as out:
+        language: Language | None = None
+        for number, prompt in enumerate(lines):
+            name = model or ("tang" if any("\u4e00" <= c <= "\u9fff" for c in prompt) else "shakespeare")
+            if language is None or not model:
+                language = load(name, "language")
+            options = _options(language, temperature, top_k, top_p, repetition, max_tokens)
+            drawn = secrets.randbelow(2**31) if seed is None else seed
+            if number and not as_json:
+                print(file=out)
+            _answer(out, language, prompt, options, drawn, samples, stop or [], as_json)
+
+
+def _options(
+    language: "Language",
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    repetition: float | None,
+    max_tokens: int | None,
+) -> "GenerationOptions":
+    """The model's own options with what the flags change."""
+    given: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "repetition": repetition,
+        "max_tokens": max_tokens,
+    }
+    for name, value in given.items():
+        if value is not None and not math.isfinite(value):
+            raise UserError(f"--{name.replace('_', '-')} takes a number, not {value}.")
+    return replace(language.recipe.generation, **{name: value for name, value in given.items() if value is not None})
+
+
+def _answer(
+    out: IO[str],
+    language: "Language",
+    prompt: str,
+    options: "GenerationOptions",
+    seed: int,
+    samples: int,
+    stop: list[str],
+    as_json: bool,
+) -> None:
+    live = samples == 1 and not as_json
+    language.prompt_ids(prompt)  # a prompt that is too long is said before anything is written
+
+    def write(sample: int, text: str) -> None:
+        if live:
+            out.write(text)
+            out.flush()
+
+    if live:
+        write(0, prompt)
+    try:
+        found = language.generate(prompt, options, seed=seed, samples=samples, stop=stop, write=write)
+    except KeyboardInterrupt:
+        if live:
+            out.write("\n")
+            out.flush()
+        print("\nglassformer: interrupted.", file=sys.stderr)
+        sys.exit(130)
+    if live:
+        out.write("\n")
+    for i, each in enumerate([] if live else found):
+        if as_json:
+            print(json.dumps(_explained(language, each, seed + i), ensure_ascii=False), file=out)
+        else:
+            print(("\n" if i else "") + prompt + each.text, file=out)
+    out.flush()
+
+
+def _explained(language: "Language", found: "Continuation", seed: int) -> dict[str, Any]:
+    return {
+        **asdict(found),
+        "seed": seed,
+        "tokens": language.tokenizer.spell(found.ids),
+    }

@@ -1,0 +1,47 @@
+"""The decoder alone: each token is predicted from those before it. GPT-2 and Llama are this model with other options."""
+
+from torch import Tensor, nn
+
+from glassformer.config import GPTOptions
+from glassformer.layers import masks
+from glassformer.models.stack import Stack, State, initialise_small
+from glassformer.trace import tap
+
+
+class GPT(nn.Module):
+    """Blocks without cross-attention under a causal mask.
+
+    `forward` reads whole windows. `start` reads a prompt and `step` a token more, with the keys and values of earlier ones kept.
+    """
+
+    def __init__(self, options: GPTOptions, vocabulary: int) -> None:
+        super().__init__()
+        self.options = options
+        self.decoder = Stack(options, vocabulary, options.layers)
+        self.output = nn.Linear(options.width, vocabulary, bias=False)
+        initialise_small(self, options.layers)
+        if options.tie:
+            self.output.weight = self.decoder.embed.token.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (B, T) → the last states (B, T, D), of which `logits` predict; padding at the end of a row is looked at by none."""
+        return self._read(ids, State())[0]
+
+    def logits(self, states: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        return tap(self, "logits", self.output(states))
+
+    def start(self, prompt: Tensor) -> State:
+        """Reads a prompt (B, T) of any length, also none."""
+        return self._read(prompt, State())[1] if prompt.size(1) else State()
+
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """The token each text ends in (B) → logits of the next (B, V), and the state after reading it."""
+        states, state = self._read(ids.unsqueeze(1), state)
+        return self.logits(states[:, -1]), state
+
+    def _read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        length = ids.size(1)
+        mask = masks.causal(length, state.length) if length > 1 else None  # one more token may look at all there is
+        states, blocks = self.decoder(ids, mask=mask, state=state)
+        return states, State(blocks=blocks, length=state.length + length)

@@ -1,0 +1,281 @@
+"""Language: text is gone on with, a token at a time, and judged by how well each token was foreseen."""
+
+import codecs
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import GenerationOptions, GPTOptions, Recipe, TextData
+from glassformer.decoding.sampling import discourage, distribution, draw
+from glassformer.decoding.search import walk
+from glassformer.errors import UserError
+from glassformer.layers.cross_entropy import linear_cross_entropy
+from glassformer.models.gpt import GPT
+from glassformer.tasks.task import Ids, Task
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Edit, Trace, recording
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Full windows of text, none of it padding."""
+
+    ids: Tensor  # (B, T)
+    labels: Tensor  # (B · T) the token after each
+
+    @property
+    def tokens(self) -> int:
+        return len(self.labels)
+
+
+@dataclass
+class Continuation:
+    prompt: str
+    text: str = ""  # without the prompt
+    ids: Ids = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)  # by the model itself, whatever was drawn from
+    ended: str = "length"  # by the end mark ("end"), a stop string ("stop"), or for want of room ("length")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well a text was foreseen."""
+
+    loss: float  # −log p a token, in nats
+    tokens: int
+    characters: int
+    words: int  # by spaces, and one for each line's end
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def bits_per_character(self) -> float:
+        return self.loss * self.tokens / max(1, self.characters) / math.log(2)
+
+    @property
+    def word_perplexity(self) -> float:
+        """What a model whose tokens are words would have to reach: the same −log p, shared out over words."""
+        return math.exp(min(self.loss * self.tokens / max(1, self.words), 700.0))
+
+
+class Language(Task):
+    """A decoder and its vocabulary."""
+
+    model: GPT
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        assert isinstance(recipe.model, GPTOptions) and isinstance(recipe.data, TextData)
+        self.recipe = recipe
+        self.data = recipe.data
+        self.tokenizer = tokenizer
+        self.window = recipe.model.max_length
+        self.model = GPT(recipe.model, tokenizer.size)
+
+    @classmethod
+    def build(cls, folder: Path, recipe: Recipe) -> "Language":
+        return cls(recipe, Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer))
+
+    def save_words(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer.json")
+
+    # -- loss
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        states = self.model(batch.ids).flatten(0, 1)
+        return linear_cross_entropy(states, self.model.output.weight, batch.labels, smoothing)
+
+    @torch.inference_mode()
+    def nll(
+        self,
+        ids: Sequence[int] | NDArray[Any],
+        *,
+        overlap: int = 0,
+        batch_tokens: int = 4096,
+        progress: Callable[[int], None] = lambda tokens: None,
+    ) -> float:
+        """Σ −log p of ids[1:], window by window; each window begins with `overlap` tokens that were judged before.
+
+        Without overlap a window's first tokens are foreseen from little; with half a window every token has at least that
+        much before it, for twice the work.
+        """
+        text = torch.from_numpy(np.asarray(ids, np.int64))
+        starts = range(0, max(1, len(text) - 1 - overlap), self.window - overlap)
+        windows = [text[start : start + self.window + 1] for start in starts]
+        rows = max(1, batch_tokens // self.window)
+        total = self._nll(windows[:1], 0)
+        for i in range(1, len(windows) - 1, rows):
+            total += self._nll(windows[i : min(i + rows, len(windows) - 1)], overlap)
+            progress(rows * (self.window - overlap))
+        return total + (self._nll(windows[-1:], overlap) if len(windows) > 1 else 0.0)  # the last may be shorter
+
+    def _nll(self, windows: list[Tensor], judged: int) -> float:
+        """Of windows of one length, without the labels of their first `judged` tokens."""
+        text = torch.stack(windows)
+        states, labels = self.model(text[:, :-1])[:, judged:], text[:, judged + 1 :]
+        return linear_cross_entropy(states.flatten(0, 1), self.model.output.weight, labels.flatten(), 0.0)[1].item()
+
+    def fit(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda tokens: None) -> Fit:
+        """How well these documents are foreseen, each token from at least half a window."""
+        ids = self.packed(texts)
+        nll = self.nll(ids, overlap=self.window // 2, progress=progress)
+        characters, words = counts(texts)
+        return Fit(nll / max(1, len(ids) - 1), len(ids) - 1, characters, words)
+
+    def packed(self, texts: Sequence[str]) -> Ids:
+        """Documents one after another, with the end mark between them if each line is a document."""
+        return [id for document in self.tokenizer.encode_batch(list(texts)) for id in self.marked(document)]
+
+    def marked(self, document: Ids) -> Ids:
+        """A document with its beginning and end, unless the corpus is one long text."""
+        if self.data.documents == "file":
+            return document
+        return [id for id in (self.tokenizer.bos, *document, self.tokenizer.eos) if id >= 0]
+
+    # -- answers
+
+    def prompt_ids(self, prompt: str) -> Ids:
+        """What is read before the first token is written: the beginning mark, if the model knows one, and the prompt."""
+        begin = [self.tokenizer.bos] if self.tokenizer.bos >= 0 and self.data.documents == "line" else []
+        ids = [*begin, *self.tokenizer.encode(prompt)]
+        if len(ids) >= self.window:
+            raise UserError(
+                f"The prompt is {len(ids)} tokens long; this model's window holds {self.window}, and the answer needs room "
+                "in it. Shorten the prompt."
+            )
+        if not ids:
+            newline = self.tokenizer.encode("\n")
+            ids = newline[-1:] or [0]  # a model without a beginning mark needs something to begin from
+        return ids
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompt: str,
+        options: GenerationOptions | None = None,
+        *,
+        seed: int = 0,
+        samples: int = 1,
+        stop: Sequence[str] = (),
+        write: Callable[[int, str], None] = lambda sample, text: None,
+    ) -> list[Continuation]:
+        """`samples` continuations at once, each drawn from its own generator. `write` is told new text of a sample as it comes.
+
+        When the window is full, its last half is read again and the text goes on from that.
+        """
+        options = options or self.recipe.generation
+        begun = self.prompt_ids(prompt)
+        writers = [_Writer(self.tokenizer, Continuation(prompt), stop, options.max_tokens) for _ in range(samples)]
+        generators = [torch.Generator().manual_seed(seed + sample) for sample in range(samples)]
+        alive = list(range(samples))
+        while alive:
+            texts = [[*begun, *writers[sample].done.ids] for sample in alive]
+            if len(texts[0]) >= self.window:
+                texts = [ids[-(self.window // 2) :] for ids in texts]
+            read = torch.tensor(texts)
+            self._walk(read, [writers[i] for i in alive], [generators[i] for i in alive], options, alive, write, len(begun))
+            alive = [sample for sample in alive if writers[sample].going]
+        return [writer.done for writer in writers]
+
+    def _walk(
+        self,
+        read: Tensor,
+        writers: list["_Writer"],
+        generators: list[torch.Generator],
+        options: GenerationOptions,
+        names: list[int],
+        tell: Callable[[int, str], None],
+        prompt_length: int,
+    ) -> None:
+        """Goes on from the texts read (B, T) until all have ended or the window is full."""
+        log_probs = torch.empty(0)
+        prompt = read[0, :prompt_length].tolist()
+
+        def choose(logits: Tensor, rows: Tensor) -> Tensor:
+            nonlocal log_probs
+            log_probs = logits.log_softmax(-1)
+            if options.repetition != 1:
+                logits = discourage(logits, [prompt + writers[row].done.ids for row in rows.tolist()], options.repetition)
+            if options.temperature == 0:
+                return logits.argmax(-1)
+            probs = distribution(logits, temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+            return draw(probs, [generators[row] for row in rows.tolist()])
+
+        def write(rows: Tensor, ids: Tensor) -> Tensor:
+            chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
+            for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen, strict=True):
+                if text := writers[row].put(token, log_prob):
+                    tell(names[row], text)
+            return torch.tensor([writers[row].going for row in rows.tolist()])
+
+        same = bool((read == read[0]).all())  # one prompt is read once, however many samples go on from it
+        state = self.model.start(read[:1, :-1] if same else read[:, :-1])
+        if same and len(read) > 1:
+            state = state.reorder(torch.zeros(len(read), dtype=torch.long))
+        walk(self.model, read[:, -1], state, choose, write, steps=self.window - read.size(1) + 1)
+
+    # -- looking inside
+
+    @torch.inference_mode()
+    def trace(self, text: str, *, edits: dict[str, Edit] | None = None) -> Trace:
+        """Every named tensor of one pass over the text."""
+        ids = self.prompt_ids(text)
+        with recording(self.model, edits) as tensors:
+            self.model.logits(self.model(torch.tensor([ids])))
+        return Trace(tensors, source=[], target=self.tokenizer.spell(ids))
+
+
+class _Writer:
+    """Turns the tokens of one sample into text: no half characters, and nothing that may yet become a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer, done: Continuation, stop: Sequence[str], most: int) -> None:
+        self.tokenizer, self.done, self.stop, self.most = tokenizer, done, [s for s in stop if s], most
+        self.going = True
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""  # all of it, of which `done.text` is what was told
+
+    def put(self, token: int, log_prob: float) -> str:
+        """The text that this token makes certain."""
+        if token == self.tokenizer.eos:
+            return self._finish("end")
+        self.done.ids.append(token)
+        self.done.log_probs.append(log_prob)
+        self._text += self._decoder.decode(self.tokenizer.bytes_of(token))
+        found = [at for at in (self._text.find(s) for s in self.stop) if at >= 0]
+        if found:
+            self._text = self._text[: min(found)]
+            return self._finish("stop")
+        if len(self.done.ids) >= self.most:
+            self._text += self._decoder.decode(b"", final=True)
+            return self._finish("length")
+        held = max((_overlap(self._text, s) for s in self.stop), default=0)
+        return self._tell(len(self._text) - held)
+
+    def _finish(self, why: str) -> str:
+        self.going, self.done.ended = False, why
+        return self._tell(len(self._text))
+
+    def _tell(self, end: int) -> str:
+        new = self._text[len(self.done.text) : end]
+        self.done.text += new
+        return new
+
+
+def counts(texts: Sequence[str]) -> tuple[int, int]:
+    """Characters, with one for each document's end; words by spaces, with one for each line's end."""
+    characters = sum(len(text) + 1 for text in texts)
+    words = sum(len(line.split()) + 1 for text in texts for line in text.removesuffix("\n").split("\n"))
+    return characters, words
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many last characters of the text are the beginning of the stop string."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

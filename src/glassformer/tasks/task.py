@@ -1,0 +1,56 @@
+"""What every task is: a recipe, a model, a loss, and a folder it is kept in."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from glassformer import config
+from glassformer.config import Recipe
+from glassformer.files import write_text
+from glassformer.weights import load_weights, named_weights, write_tensors
+
+Ids = list[int]
+
+
+class Task(ABC):
+    """A model and what is done with it. Each task adds its own answers."""
+
+    recipe: Recipe
+    model: nn.Module
+
+    @classmethod
+    @abstractmethod
+    def build(cls, folder: Path, recipe: Recipe) -> Self:
+        """With the vocabulary (and labels) that lie in the folder, and fresh weights."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """From a model folder: recipe.toml, tokenizer.json (or one for each side), labels.json if it has labels, and
+        model.safetensors."""
+        task = cls.build(folder, config.read(folder / "recipe.toml"))
+        load_weights(task.model, folder / "model.safetensors")
+        task.model.eval()
+        return task
+
+    def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "recipe.toml", config.to_toml(self.recipe))
+        self.save_words(folder)
+        write_tensors(folder / "model.safetensors", named_weights(self.model), dtype)
+
+    @abstractmethod
+    def save_words(self, folder: Path) -> None:
+        """The vocabulary, and the labels if there are some."""
+
+    @abstractmethod
+    def loss(self, batch: Any, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Sums over the batch's labels: the loss to train by, which has a gradient, and the one that is reported."""
+
+
+def pad(rows: list[Ids], fill: int) -> Tensor:
+    """Lists of unequal length → (B, longest), filled up."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [fill] * (longest - len(row)) for row in rows])

@@ -146,7 +146,7 @@ def measure(size: str, batches: int, rounds: int) -> Result:
         recipe, corpus = recipe_of(size, run)
         work = prepare_run(recipe, run, find, lambda text: None)
         task, trainer = work.task, Trainer(work, run)
-        made = [batch for batch, _ in islice(trainer._batches(Place()), batches)]
+        made = [batch for batch, _ in islice(work.batches(Place()), batches)]
         marian = marian_of(task.model, recipe)
         first = losses(trainer, marian, made[0])
         check(first, task.target.size)

@@ -1,15 +1,19 @@
-"""Small models that several tests look at, in every variant a recipe can ask for."""
+"""Small models of all kinds that several tests look at, in every variant a recipe can ask for."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
-from torch import Tensor
+from torch import Tensor, nn
 
-from glassformer.config import TransformerOptions
+from glassformer.config import BertOptions, GPTOptions, TransformerOptions
+from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
+from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
 
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
@@ -28,6 +32,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "untied": {"tie": "none"},
     "modern": {"norm": "pre", "positions": "rotary", "activation": "gelu", "key_width": 6, "value_width": 10, "tie": "output"},
     "bahdanau": {"norm": "pre", "positions": "learned", "scores": "additive", "key_width": 5, "value_width": 3},
+    "shared keys": {"kv_heads": 1, "value_width": 5},
+    "without biases": {"bias": False, "activation": "silu"},
+    "marian": {"output_bias": True, "activation": "silu", "epsilon": 1e-3},
+    "llama": {"norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu", "bias": False, "kv_heads": 1},
 }
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 
@@ -36,6 +44,32 @@ def transformer(seed: int = 0, **changes: Any) -> Transformer:
     """A small model whose every weight is random: biases, γ and β too, or an error in them would not show."""
     torch.manual_seed(seed)
     model = Transformer(replace(SIZES, **changes), VOCABULARY, VOCABULARY)
+    scramble(model)
+    return model.eval()
+
+
+LABELS = 4  # fewer than heads × anything, so that no shape is right by chance
+GPT_SIZES = GPTOptions(layers=2, width=24, heads=4, inner=20, dropout=0.0, max_length=32)
+BERT_SIZES = BertOptions(layers=2, width=24, heads=4, inner=20, dropout=0.0, max_length=32)
+LLAMA: dict[str, Any] = {"norm_kind": "rms", "positions": "rotary", "activation": "swiglu", "bias": False, "tie": False}
+HEADS: dict[str, Callable[[BertOptions], nn.Module]] = {
+    "masked": lambda options: MaskedHead(options, VOCABULARY),
+    "pooled": lambda options: PooledHead(options, LABELS),
+    "token": lambda options: TokenHead(options, LABELS),
+}
+
+
+def gpt(seed: int = 0, **changes: Any) -> GPT:
+    torch.manual_seed(seed)
+    model = GPT(replace(GPT_SIZES, **changes), VOCABULARY)
+    scramble(model)
+    return model.eval()
+
+
+def bert(head: str = "masked", seed: int = 0, **changes: Any) -> Bert:
+    torch.manual_seed(seed)
+    options = replace(BERT_SIZES, **changes)
+    model = Bert(options, VOCABULARY, HEADS[head](options))
     scramble(model)
     return model.eval()
 

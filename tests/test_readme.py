@@ -39,7 +39,10 @@ def workplace(tmp_path: Path) -> Path:
     for file in ("pairs.tsv", "dev.tsv", "test.tsv"):
         (tmp_path / file).write_text(pairs, encoding="utf-8")
     (tmp_path / "in.txt").write_text("the cat runs\n\n好久不见。\n", encoding="utf-8")
-    (tmp_path / "mine.toml").write_text(blocks("README.md", "toml")[0], encoding="utf-8")
+    for name, recipe in zip(("mine.toml", "reviews.toml"), blocks("README.md", "toml"), strict=True):
+        (tmp_path / name).write_text(recipe, encoding="utf-8")
+    reviews = [f"the {a} was {b},{c}\n" for a in ("film", "book", "song") for b, c in (("fine", "good"), ("dull", "bad"))]
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "".join(reviews) * 4, encoding="utf-8")
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     return tmp_path
 
@@ -63,6 +66,26 @@ def test_training_examples(workplace: Path) -> None:
     short = "--set training.updates=2 --set training.warmup=1 --set training.log_every=1"  # the README's own sizes, two updates
     run(script.replace("--out runs/mine\n", f"--out runs/mine {short}\n"), workplace)
     assert (workplace / "runs/mine/model.safetensors").exists()
+
+
+def test_writing_and_labelling_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "generate" in body and "classify" in body)
+    answers = run(script, workplace)
+    assert answers.startswith("床前明月光") and "\nROMEO:" in answers and "arrow/NOUN" in answers and answers.count('"seed"') == 3
+
+
+def test_other_tasks_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "train reviews.toml" in body)
+    short = "--set training.updates=2 --set training.warmup=1"
+    run(re.sub(r"(glassformer train .*)", rf"\1 {short}", script), workplace)
+    assert (workplace / "runs/reviews-2/model.safetensors").exists()
+
+
+def test_moving_examples(workplace: Path) -> None:
+    """What needs the network or another package is left out here; tests/test_interop.py has it."""
+    script = next(body for body in blocks("README.md", "bash") if "glassformer export" in body)
+    run("\n".join(line for line in script.splitlines() if "export" in line), workplace)
+    assert (workplace / "models/shakespeare-hf/config.json").exists()
 
 
 def test_python_examples(workplace: Path) -> None:

@@ -1,6 +1,7 @@
 """One long text as ids on disk, and the windows it is read through."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.errors import UserError
 from glassformer.files import sync, write_text
 from glassformer.text.batches import Place, chunks, permuted
 
@@ -44,14 +46,18 @@ def prepare_stream(
             about["documents"] += len(chunk)
             about["characters"] += characters
             about["words"] += words
+    if about["tokens"] < 2:
+        raise UserError(
+            f"The {name} text has {about['tokens']} tokens; a language model needs at least 2: one to read and one to foresee."
+        )
     sync(folder / f"{name}.ids")
     write_text(folder / f"{name}.json", json.dumps(about))  # last: it says the other is whole
     return Stream(folder, name)
 
 
 class Windows:
-    """Batches of full windows: `rows` pieces of `length` tokens and the one after them, in a new order and cut at new places
-    every epoch."""
+    """Batches of full windows: at most `rows` pieces of `length` tokens and the one after them, in a new order and cut at new
+    places every epoch. An epoch is every window once, shared out evenly over its batches."""
 
     def __init__(self, stream: Stream, *, length: int, rows: int, seed: int) -> None:
         self.stream, self.seed = stream, seed
@@ -59,16 +65,15 @@ class Windows:
         self.rows = rows
 
     def iterate(self, place: Place) -> Iterator[tuple[NDArray[np.int64], Place]]:
-        """(rows, length + 1) ids and the place after them, for ever."""
+        """(B, length + 1) ids and the place after them, for ever."""
         epoch, batch = place.epoch, place.batch
         while True:
-            spare = (len(self.stream) - 1) % self.length
+            count, spare = divmod(len(self.stream) - 1, self.length)
             shift = int(np.random.default_rng((self.seed, epoch)).integers(spare + 1))
-            count = (len(self.stream) - 1) // self.length
-            rows = min(self.rows, count)
-            batches = count // rows  # what is left over has its turn in another epoch
+            batches = math.ceil(count / self.rows)
             while batch < batches:
-                chosen = permuted(np.arange(batch * rows, (batch + 1) * rows), count, key=(self.seed, epoch))
+                first, last = batch * count // batches, (batch + 1) * count // batches
+                chosen = permuted(np.arange(first, last), count, key=(self.seed, epoch))
                 starts = shift + chosen * self.length
                 batch += 1
                 after = Place(epoch, 0, batch) if batch < batches else Place(epoch + 1)

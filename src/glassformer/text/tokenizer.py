@@ -144,7 +144,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids` without special tokens; bytes that make no character become U+FFFD."""
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", "replace")
-        return text.removeprefix(" ") if self._spaced else text
+        return text.removeprefix(" ") if self.spaced else text
 
     def bytes_of(self, id: int) -> bytes:
         return self._bytes[id]
@@ -189,7 +189,7 @@ class Tokenizer:
         return done + todo[::-1]
 
     @cached_property
-    def _spaced(self) -> bool:
+    def spaced(self) -> bool:
         """Whether the space before the first word is understood, not written."""
         return isinstance(self._rust.model, models.WordLevel | models.WordPiece) or self._underscored
 

@@ -5,12 +5,14 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from glassformer import cli
+from glassformer.text import synthetic
 
 ROOT = Path(__file__).parent.parent
 REVERSE = ROOT / "recipes" / "reverse.toml"
@@ -48,6 +50,42 @@ threads = 1
 [decoding]
 beam = 1
 max_length = 20
+"""
+
+
+# The other tasks, as small: texts about dates, which of two ways they are written in, and which of their words are numbers.
+OTHERS = {  # the corpus of each, and the further keys of its data
+    "language": ("texts.txt", ""),
+    "fill": ("texts.txt", ""),
+    "classify": ("labels.tsv", "columns = [1, 2]"),
+    "compare": ("pairs.tsv", "columns = [1, 2, 3]"),
+    "tag": ("words.tsv", ""),
+}
+OTHER = """
+task = "{task}"
+[data]
+train = "{corpus}"
+dev_share = 0.2
+{data}
+[tokenizer]
+vocabulary = 320
+mask = "<mask>"
+[model]
+width = 16
+heads = 2
+inner = 32
+layers = 2
+dropout = 0.1
+max_length = {positions}
+[training]
+updates = 12
+batch_tokens = 128
+rate = 1e-2
+warmup = 5
+validate_every = 4
+save_every = 3
+log_every = 1
+threads = 1
 """
 
 
@@ -104,6 +142,25 @@ def tiny(folder: Path, *changes: str) -> list[str]:
     recipe = folder / "tiny.toml"
     recipe.write_text(TINY, encoding="utf-8")
     return ["train", str(recipe), "--out", str(folder / "run"), *(word for change in changes for word in ("--set", change))]
+
+
+def small(folder: Path, task: str, *changes: str, more: Sequence[object] = ()) -> list[str]:
+    """Arguments that train a small model for one of the other tasks into folder/run; `more` are further arguments."""
+    folder.mkdir(exist_ok=True)
+    pairs = list(synthetic.pairs("dates", 120, 1))
+    words = [[(word, "number" if word[0].isdigit() else "word") for word in source.split()] for source, _ in pairs]
+    rows = {
+        "texts.txt": [source for source, _ in pairs],
+        "labels.tsv": [f"{source}\tnamed" if " " in source else f"{source}\tnumbers" for source, _ in pairs],
+        "pairs.tsv": [f"{source}\t{pairs[i - i % 2][1]}\t{'other' if i % 2 else 'same'}" for i, (source, _) in enumerate(pairs)],
+        "words.tsv": ["".join(f"{word}\t{label}\n" for word, label in sentence) for sentence in words],
+    }
+    corpus, data = OTHERS[task]
+    (folder / corpus).write_text("\n".join(rows[corpus]) + "\n", encoding="utf-8")
+    recipe, positions = folder / f"{task}.toml", 24 if task == "language" else 258
+    recipe.write_text(OTHER.format(task=task, corpus=corpus, data=data, positions=positions), encoding="utf-8")
+    settings = [word for change in changes for word in ("--set", change)]
+    return ["train", str(recipe), "--out", str(folder / "run"), *map(str, more), *settings]
 
 
 @dataclass(frozen=True)

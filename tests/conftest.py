@@ -48,10 +48,10 @@ def transformer(seed: int = 0, **changes: Any) -> Transformer:
     return model.eval()
 
 
-LABELS = 4  # fewer than heads × anything, so that no shape is right by chance
+LABELS = 7  # no other size is 7, so that no shape is right by chance
 GPT_SIZES = GPTOptions(layers=2, width=24, heads=4, inner=20, dropout=0.0, max_length=32)
 BERT_SIZES = BertOptions(layers=2, width=24, heads=4, inner=20, dropout=0.0, max_length=32)
-LLAMA: dict[str, Any] = {"norm_kind": "rms", "positions": "rotary", "activation": "swiglu", "bias": False, "tie": False}
+LLAMA: dict[str, Any] = {"norm_kind": "rms", "positions": "rotary", "activation": "swiglu", "bias": False}
 HEADS: dict[str, Callable[[BertOptions], nn.Module]] = {
     "masked": lambda options: MaskedHead(options, VOCABULARY),
     "pooled": lambda options: PooledHead(options, LABELS),
@@ -72,6 +72,24 @@ def bert(head: str = "masked", seed: int = 0, **changes: Any) -> Bert:
     model = Bert(options, VOCABULARY, HEADS[head](options))
     scramble(model)
     return model.eval()
+
+
+MODELS: dict[str, Callable[..., Transformer | GPT | Bert]] = {
+    **{f"transformer, {name}": partial(transformer, **changes) for name, changes in VARIANTS.items()},
+    "gpt": gpt,
+    "gpt, llama": partial(gpt, **LLAMA, tie=False),
+    "gpt, llama with shared keys": partial(gpt, **LLAMA, kv_heads=2, key_width=8, value_width=5),
+    "gpt, all heads share one key": partial(gpt, kv_heads=1),
+    "gpt, post-norm": partial(gpt, norm="post", positions="sinusoidal", activation="relu"),
+    "gpt, additive": partial(gpt, scores="additive", key_width=5, value_width=3),
+    "gpt, additive with shared keys": partial(gpt, scores="additive", kv_heads=2),
+    **{f"bert, {head}": partial(bert, head) for head in HEADS},
+    "bert, mean pooled": partial(bert, "pooled", pooling="mean"),
+    "bert, pre-norm": partial(bert, norm="pre", positions="sinusoidal"),
+    "bert, without types": partial(bert, "token", types=0),
+    "bert, modern": partial(bert, "pooled", **LLAMA, norm="pre", kv_heads=2),
+}
+every_model = pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 
 
 def scramble(model: torch.nn.Module) -> None:

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from glassformer.layers import masks
-from glassformer.layers.attention import Attention
+from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.positions import Rotary
 from glassformer.trace import recording
 
 B, T, S, D, H = 3, 5, 7, 12, 3
+GROUPED = 6  # query heads, where 1, 2 or 3 heads of keys and values serve them
 LENGTHS = (7, 4, 1)  # real keys of each row of the batch
 LOOKS = [False, True]  # through the fused kernel, or step by step
 
 
-def made(**options) -> Attention:
-    attention = Attention(D, H, **options)
+def made(heads: int = H, **options) -> Attention:
+    attention = Attention(D, heads, **options)
     if attention.w is not None:
         nn.init.normal_(attention.w)
     scramble(attention)
@@ -159,6 +160,175 @@ def test_reordered_keys_and_values_follow_the_index() -> None:
     assert moved.k.equal(known.k[[2, 0, 0, 1]]) and moved.v.equal(known.v[[2, 0, 0, 1]])
 
 
+def repeated(grouped: Attention) -> Attention:
+    """Attention with as many keys as queries that looks up the same: every head of keys and values as often as it is shared."""
+    heads, group = grouped.heads, grouped.heads // grouped.kv_heads
+    options = {"scores": "dot" if grouped.w is None else "additive", "bias": grouped.q.bias is not None}
+    plain = made(heads, d_k=grouped.d_k, d_v=grouped.d_v, rotary=grouped.rotary, **options)
+    plain.load_state_dict(
+        grouped.state_dict()
+        | {
+            f"{name}.{kind}": x.unflatten(0, (grouped.kv_heads, -1)).repeat_interleave(group, dim=0).flatten(0, 1)
+            for name in "kv"
+            for kind, x in grouped.get_submodule(name).named_parameters()
+        }
+    )
+    return plain
+
+
+class TestSharedKeys:
+    """Fewer heads of keys and values than of queries (Ainslie et al. 2023)."""
+
+    shared = pytest.mark.parametrize("kv_heads", [1, 2, 3])
+    looks = pytest.mark.parametrize("look", LOOKS)
+
+    @looks
+    @shared
+    @pytest.mark.parametrize(
+        "options", [{}, {"d_k": 4, "d_v": 3}, {"scores": "additive"}, {"bias": False}, {"rotary": Rotary(20, 2)}]
+    )
+    @pytest.mark.parametrize("kind", ["none", "causal", "padding", "both", "one row"])
+    def test_is_attention_with_repeated_keys(self, kv_heads: int, options: dict, kind: str, look: bool) -> None:
+        grouped = made(GROUPED, kv_heads=kv_heads, **options)
+        plain = repeated(grouped)
+        x = torch.randn(B, S, D)
+        real = key_padding(S)[:, None, None, :]
+        mask = {
+            "none": None,
+            "causal": masks.causal(S),
+            "padding": real,
+            "both": masks.causal(S) & real,
+            "one row": masks.causal(S)[3:4],
+        }[kind]
+        wanted, _ = plain(x, mask=mask)
+        found, tensors = run(grouped, x, mask=mask, look=look)
+        close(found, wanted)
+        if look:
+            assert tensors["k"].shape == (B, kv_heads, S, grouped.d_k) and tensors["v"].shape == (B, kv_heads, S, grouped.d_v)
+            assert tensors["pattern"].shape == (B, GROUPED, S, S)
+
+    @looks
+    @shared
+    def test_across(self, kv_heads: int, look: bool) -> None:
+        grouped = made(GROUPED, kv_heads=kv_heads)
+        x, memory, mask = torch.randn(B, T, D), torch.randn(B, S, D), key_padding(S)[:, None, None, :]
+        close(run(grouped, x, memory, mask=mask, look=look)[0], repeated(grouped)(x, memory, mask=mask)[0])
+
+    @shared
+    def test_gradients_too(self, kv_heads: int) -> None:
+        """The gradient of a shared head is the sum over those it stands for."""
+        grouped = made(GROUPED, kv_heads=kv_heads)
+        plain = repeated(grouped)
+        x, group = torch.randn(B, S, D), GROUPED // kv_heads
+        for attention in (grouped, plain):
+            attention(x, mask=masks.causal(S))[0].square().sum().backward()
+        close(grouped.q.weight.grad, plain.q.weight.grad, 1e-4)
+        for name in "kv":
+            wanted = plain.get_submodule(name).weight.grad.unflatten(0, (kv_heads, group, -1)).sum(1).flatten(0, 1)
+            close(grouped.get_submodule(name).weight.grad, wanted, 1e-4)
+
+    @shared
+    @torch.no_grad()
+    def test_fewer_are_kept_between_steps(self, kv_heads: int) -> None:
+        attention = made(GROUPED, kv_heads=kv_heads, rotary=Rotary(20, 2))
+        x = torch.randn(B, T, D)
+        whole, _ = attention(x, mask=masks.causal(T))
+        out, state = attention(x[:, :2], mask=masks.causal(2))
+        close(out, whole[:, :2])
+        for t in range(2, T):
+            out, state = attention(x[:, t : t + 1], state=state)
+            close(out, whole[:, t : t + 1])
+        assert state.k.shape == (B, kv_heads, T, 2)
+
+    def test_none_said_is_one_for_each(self) -> None:
+        assert made().kv_heads == made(kv_heads=0).kv_heads == H
+
+
+def some(length: int, seed: int) -> KeyValues:
+    draw = torch.Generator().manual_seed(seed)
+    return KeyValues(torch.randn(2, 3, length, 4, generator=draw), torch.randn(2, 3, length, 5, generator=draw))
+
+
+def joined(parts: list[KeyValues]) -> KeyValues:
+    return KeyValues(torch.cat([part.k for part in parts], dim=2), torch.cat([part.v for part in parts], dim=2))
+
+
+def equal(one: KeyValues, other: KeyValues) -> bool:
+    return one.k.equal(other.k) and one.v.equal(other.v)
+
+
+class TestKeptKeys:
+    """Keys and values are lengthened in place where that disturbs nobody; what anybody holds never changes."""
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+    def test_lengthened_is_concatenated(self, mode) -> None:
+        with mode():
+            parts = [some(length, seed) for seed, length in enumerate([3, 1, 1, 40, 1, 2, 100, 1])]
+            state = parts[0]
+            for i, part in enumerate(parts[1:], start=2):
+                state = state.extend(part)
+                assert equal(state, joined(parts[:i])) and state.length == sum(each.length for each in parts[:i])
+
+    @torch.no_grad()
+    def test_nothing_is_copied_while_there_is_room(self) -> None:
+        state = some(3, 0).extend(some(1, 1))
+        places = {(state.k.data_ptr(), state.v.data_ptr())}
+        for seed in range(30):
+            state = state.extend(some(1, seed))
+            places.add((state.k.data_ptr(), state.v.data_ptr()))
+        assert len(places) == 1
+
+    @torch.no_grad()
+    def test_two_ways_on_from_one_state_are_two(self) -> None:
+        begun = some(3, 0).extend(some(1, 1))
+        before = KeyValues(begun.k.clone(), begun.v.clone())
+        one = begun.extend(some(1, 2))
+        other = begun.extend(some(2, 3))
+        one_more, other_more = one.extend(some(1, 4)), other.extend(some(1, 5))
+        assert equal(begun, before)
+        assert equal(one, joined([some(3, 0), some(1, 1), some(1, 2)]))
+        assert equal(other, joined([some(3, 0), some(1, 1), some(2, 3)]))
+        assert equal(one_more, joined([some(3, 0), some(1, 1), some(1, 2), some(1, 4)]))
+        assert equal(other_more, joined([some(3, 0), some(1, 1), some(2, 3), some(1, 5)]))
+
+    @settings(max_examples=60)
+    @given(
+        turns=st.lists(st.tuples(st.integers(0, 50), st.sampled_from([0, 1, 1, 1, 2, 7, 35]), st.booleans()), max_size=30),
+        mode=st.sampled_from([torch.no_grad, torch.inference_mode]),
+    )
+    def test_whoever_goes_on_from_wherever(self, turns: list[tuple[int, int, bool]], mode) -> None:
+        """Each turn goes on from any earlier state, perhaps with its rows in another order. All states stay what they were."""
+        index = torch.tensor([1, 1])
+        with mode():
+            states, wanted = [some(2, 999)], [some(2, 999)]
+            for seed, (which, length, moved) in enumerate(turns):
+                state, right = states[which % len(states)], wanted[which % len(states)]
+                if moved:
+                    state, right = state.reorder(index), right.reorder(index)
+                states.append(state.extend(some(length, seed)))
+                wanted.append(joined([right, some(length, seed)]))
+            assert all(equal(state, right) for state, right in zip(states, wanted, strict=True))
+
+    def test_gradients_go_through_all_of_it(self) -> None:
+        first, second = (KeyValues(x.k.requires_grad_(), x.v.requires_grad_()) for x in (some(2, 0), some(3, 1)))
+        long = first.extend(second)
+        (long.k.sum() + long.v.square().sum()).backward()
+        assert first.k.grad.eq(1).all() and second.k.grad.eq(1).all()
+        close(second.v.grad, 2 * second.v.detach())
+
+    @torch.no_grad()
+    def test_attention_goes_on_twice_from_one_state(self) -> None:
+        attention = made()
+        begun, one, other = (torch.randn(B, n, D) for n in (3, 2, 2))
+        _, state = attention(begun, mask=masks.causal(3))
+        for path in (one, other, one):
+            whole, _ = attention(torch.cat((begun, path), dim=1), mask=masks.causal(5))
+            going = state
+            for t in range(2):
+                out, going = attention(path[:, t : t + 1], state=going)
+                close(out, whole[:, 3 + t : 4 + t])
+
+
 @settings(max_examples=40)
 @given(a=st.integers(0, 200), b=st.integers(0, 200), shift=st.integers(0, 300), half=st.integers(1, 16))
 def test_rotated_products_depend_on_the_distance_alone(a: int, b: int, shift: int, half: int) -> None:
@@ -187,3 +357,7 @@ def test_masks_say_who_may_look() -> None:
     assert masks.padding(ids, 0).tolist() == [[[[True, True, False]]], [[[True, False, False]]]]
     assert masks.padding(ids[:, :1], 0) is None  # all may look
     assert masks.causal(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    assert masks.causal(2, 3).tolist() == [
+        [True, True, True, True, False],
+        [True, True, True, True, True],
+    ]  # after 3 earlier ones

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from glassformer.errors import UserError
 from glassformer.text import batches
-from glassformer.text.batches import Batches, Place, Prepared, permuted, prepare
+from glassformer.text.batches import Batches, Place, Prepared, chunks, permuted, prepare
 
 Row = tuple[int, bool]  # where the pair's ids begin, and whether it is turned round
 
 
-def spelled(texts: list[str]) -> list[list[int]]:
-    return [[ord(letter) for letter in text] for text in texts]
-
-
-def write(folder: Path, pairs: list[tuple[str, str]], max_length: int = 100, vocabulary: int = 1000) -> Prepared:
-    return prepare(folder, "train", pairs, (spelled, spelled), vocabulary=vocabulary, max_length=max_length)
+def write(
+    folder: Path, pairs: list[tuple[str, str]], max_length: int = 100, largest: int = 1000, max_target: int | None = None
+) -> Prepared:
+    """Pairs whose ids are their letters' numbers."""
+    rows = (([ord(letter) for letter in source], [ord(letter) for letter in target]) for source, target in pairs)
+    return prepare(folder, "train", rows, largest=largest, max_length=max_length, max_target=max_target)
 
 
 def some_pairs(count: int) -> list[tuple[str, str]]:
@@ -79,11 +79,25 @@ class TestIteration:
         for number in range(3):
             assert Counter(row for batch in epoch(made, number) for row in batch) == wanted
 
-    def test_the_budget_is_kept(self, made: Batches) -> None:
-        """Rows × the longer side, the end (or beginning) mark counted."""
+    @pytest.mark.parametrize("marks", [0, 1, 2])
+    def test_the_budget_is_kept(self, made: Batches, both_ways: bool, marks: int) -> None:
+        """Rows × the longer side, with the marks around a source (and its tag) and the one beside a target counted."""
+        assert made.marks == 1  # <eos>, if nothing is said
+        made = Batches(made.corpus, tokens=100, both_ways=both_ways, seed=3, marks=marks)
+        full = 0
         for rows, _ in islice(made.iterate(Place()), 100):
-            longest = max(max(int(record["source"]), int(record["target"])) + 1 for record, _ in rows)
+            pairs = [
+                (int(r["target"]), int(r["source"])) if turned else (int(r["source"]), int(r["target"])) for r, turned in rows
+            ]
+            longest = max(max(source + marks + both_ways, target + 1) for source, target in pairs)
             assert len(rows) * longest <= 100
+            full += len(rows) * longest > 70
+        assert full > 50  # nor is it left unused
+
+    def test_one_way_is_what_is_meant(self, made: Batches, both_ways: bool) -> None:
+        plain = Batches(made.corpus, tokens=100, seed=3)
+        assert not plain.both_ways and plain.rows == 101
+        assert both_ways or epoch(plain, 0) == epoch(made, 0)
 
     def test_from_any_place_it_goes_on_as_if_never_stopped(self, made: Batches) -> None:
         whole = taken(made, Place(), 3 * len(epoch(made, 0)))
@@ -123,14 +137,21 @@ def test_a_pair_beyond_the_budget_is_a_batch_of_its_own(tmp_path: Path) -> None:
 @settings(max_examples=20)
 @given(pairs=st.lists(st.tuples(st.text("abcé中", max_size=9), st.text("xyz", max_size=9)), min_size=1, max_size=8))
 def test_what_was_prepared_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
-    corpus = write(tmp_path_factory.mktemp("corpus"), pairs, vocabulary=0x10000)
+    corpus = write(tmp_path_factory.mktemp("corpus"), pairs, largest=0xFFFF)
     read = [corpus.read(record) for record in corpus.records(np.arange(corpus.count))]
     assert [("".join(map(chr, source)), "".join(map(chr, target))) for source, target in read] == pairs
 
 
 def test_large_vocabularies_fit(tmp_path: Path) -> None:
-    corpus = write(tmp_path, [("a\U0001f600", "b")], vocabulary=200_000)
+    corpus = write(tmp_path, [("a\U0001f600", "b")], largest=200_000)
     assert corpus.read(corpus.records(np.array([0]))[0]) == ([97, 0x1F600], [98])
+
+
+@pytest.mark.parametrize(("largest", "size"), [(0xFFFF, 2), (0x10000, 4), (2**32 - 1, 4)])
+def test_the_largest_id_fits_exactly(tmp_path: Path, largest: int, size: int) -> None:
+    corpus = prepare(tmp_path, "train", [([0, largest], [largest, 0])], largest=largest, max_length=9)
+    assert corpus.read(corpus.records(np.array([0]))[0]) == ([0, largest], [largest, 0])
+    assert (tmp_path / "train.ids").stat().st_size == 4 * size
 
 
 def test_pairs_too_long_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -139,6 +160,20 @@ def test_pairs_too_long_are_left_out_and_counted(tmp_path: Path) -> None:
     assert corpus.about["skipped"] == 2
     assert corpus.read(corpus.records(np.array([1]))[0]) == ([107, 108, 109], [110, 111, 112])
     assert Prepared(tmp_path, "train").count == 2
+
+
+def test_targets_may_have_another_limit(tmp_path: Path) -> None:
+    pairs = [("ab", "cdef"), ("abc", "d"), ("ab", "cdefg"), ("", "")]
+    corpus = write(tmp_path, pairs, max_length=2, max_target=4)
+    assert [corpus.read(record) for record in corpus.records(np.arange(2))] == [([97, 98], [99, 100, 101, 102]), ([], [])]
+    assert (corpus.count, corpus.about["skipped"]) == (2, 2)
+
+
+@given(items=st.lists(st.integers(), max_size=20), size=st.integers(1, 7))
+def test_chunks_are_the_items_in_order(items: list[int], size: int) -> None:
+    found = list(chunks(iter(items), size))
+    assert [item for chunk in found for item in chunk] == items
+    assert all(len(chunk) == size for chunk in found[:-1]) and all(0 < len(chunk) <= size for chunk in found)
 
 
 def test_nothing_left_is_told(tmp_path: Path) -> None:

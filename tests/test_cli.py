@@ -17,6 +17,21 @@ from glassformer.text import synthetic
 # What a line of a file may hold that other programs take for the end of a line.
 ODD = "c a t\n\n   \na\x0bb c\nd\u2028e\x85f\x1cg\nx\ry z\r\n\ufeffq\n\t\nz y x"
 
+COMMANDS = [
+    "train",
+    "translate",
+    "generate",
+    "fill",
+    "classify",
+    "tag",
+    "compare",
+    "evaluate",
+    "models",
+    "import",
+    "export",
+    "data",
+]
+
 
 @pytest.fixture
 def model(learned: Learned) -> Path:
@@ -300,6 +315,13 @@ class TestUsage:
             (["evaluate", "--tokenize", "icu"], "there are auto, 13a"),
             (["train"], "recipe"),
             (["data", "get", "multi3k"], "Did you mean multi30k?"),
+            (["fill", "x"], "--model"),
+            (["compare", "x", "y"], "--model"),
+            (["compare", "-m", "nowhere", "x", "y", "z"], "two texts; found 3"),
+            (["generate", "--repetition", "0.5", "x"], "--repetition"),
+            (["generate", "x", "--input", "in.txt"], "not both"),
+            (["classify", "--top", "0", "x"], "--top"),
+            (["train", "recipes/reverse.toml", "--from", "nowhere"], "There is no model 'nowhere'"),
         ],
     )
     def test_a_mistake_in_typing(self, arguments, words):
@@ -311,6 +333,18 @@ class TestUsage:
     def test_help_goes_to_standard_output(self, arguments):
         result = glassformer(*arguments)
         assert result.code == 0 and result.out and not result.err
+
+    def test_every_command_has_help(self):
+        told = glassformer("--help").out
+        for command in COMMANDS:
+            result = glassformer(command, "--help")
+            assert command in told and result.code == 0 and "Usage: glassformer" in result.out and not result.err, command
+
+    @pytest.mark.parametrize("command", ["generate", "fill", "classify", "tag", "compare"])
+    def test_a_model_for_another_command(self, model, command):
+        result = glassformer(command, "-m", model, "c a t", *(["d o g"] if command == "compare" else []))
+        assert (result.code, result.out) == (2, "") and "Traceback" not in result.err
+        assert f"The model {model} is for the command `glassformer translate`, not for this one." in result.err
 
     def test_nothing_at_all_shows_the_help(self):
         result = glassformer()

@@ -1,6 +1,7 @@
 """The parts around attention: positions, embedding, normalisation, feed-forward, dropout, and the loss."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,9 +15,11 @@ from glassformer.layers.cross_entropy import CHUNK, linear_cross_entropy
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.norm import LayerNorm, RMSNorm, normalisation
 from glassformer.layers.positions import sinusoids
 from glassformer.trace import recording
+
+Bend = Callable[[torch.Tensor], torch.Tensor]
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 16])
@@ -62,12 +65,28 @@ def test_embedding_is_the_scaled_row_and_the_position(positions: str) -> None:
             close(found[b, t], wanted)
 
 
+def test_embedding_without_scale_with_types_and_a_norm() -> None:
+    """BERT's: LayerNorm(E[id] + E_type[type] + position)."""
+    embed = Embedding(9, 16, positions="learned", max_length=12, dropout=0.0, scale=False, types=2, norm=LayerNorm(16))
+    nn.init.normal_(embed.norm.weight)
+    ids, types = torch.tensor([[3, 3, 8], [1, 2, 3]]), torch.tensor([[0, 0, 1], [0, 1, 1]])
+    found, untyped = embed(ids, 4, types), embed(ids, 4)
+    for b in range(2):
+        for t in range(3):
+            wanted = embed.token.weight[ids[b, t]] + embed.position[4 + t]
+            close(found[b, t], embed.norm(wanted + embed.types.weight[types[b, t]]))
+            close(untyped[b, t], embed.norm(wanted + embed.types.weight[0]))  # no types are all the first
+
+
 @pytest.mark.parametrize("look", [False, True])
-def test_normalisation_is_pytorchs(look: bool) -> None:
-    ours, theirs = LayerNorm(10), nn.LayerNorm(10)
-    for name in ("weight", "bias"):
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-12, 0.3])
+def test_normalisation_is_pytorchs(bias: bool, epsilon: float, look: bool) -> None:
+    ours, theirs = LayerNorm(10, epsilon, bias), nn.LayerNorm(10, epsilon, bias=bias)
+    for name in ("weight", "bias") if bias else ("weight",):
         nn.init.normal_(getattr(ours, name))
         getattr(theirs, name).data.copy_(getattr(ours, name))
+    assert dict(ours.named_parameters()).keys() == dict(theirs.named_parameters()).keys()
     x = torch.randn(3, 4, 10) * 5 + 2
     x[0, 0] = 1.0  # no variance at all
     if look:
@@ -77,11 +96,87 @@ def test_normalisation_is_pytorchs(look: bool) -> None:
         close(ours(x), theirs(x))
 
 
-@pytest.mark.parametrize(("activation", "theirs"), [("relu", nn.ReLU()), ("gelu", nn.GELU())])
-def test_feed_forward_is_two_maps_with_a_bend_between(activation: str, theirs: nn.Module) -> None:
-    ours = FeedForward(6, 14, activation=activation)
-    x = torch.randn(2, 3, 6)
-    close(ours(x), theirs(x @ ours.w1.weight.T + ours.w1.bias) @ ours.w2.weight.T + ours.w2.bias)
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-6, 0.3])
+def test_rms_normalisation_is_pytorchs(epsilon: float, look: bool) -> None:
+    ours, theirs = RMSNorm(10, epsilon), nn.RMSNorm(10, epsilon)
+    nn.init.normal_(ours.weight)
+    theirs.weight.data.copy_(ours.weight)
+    x = torch.randn(3, 4, 10) * 5 + 2
+    x[0, 0] = 0.0  # nothing to divide by but ε
+    upstream = torch.randn_like(x)
+
+    def run(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+        out = norm(x)
+        return out, torch.autograd.grad(out, norm.weight, upstream)[0]
+
+    wanted = run(theirs)
+    if look:
+        with recording(ours):
+            found = run(ours)
+    else:
+        found = run(ours)
+    close(found[0], wanted[0])
+    close(found[1], wanted[1], 1e-4)
+    by_hand = x / (x.square().sum(-1, keepdim=True) / 10 + epsilon).sqrt() * ours.weight
+    close(found[0], by_hand)
+
+
+def test_the_norm_is_chosen_by_its_name() -> None:
+    layer, bare, rms = (
+        normalisation(*choice) for choice in (("layer", 6, 0.1, True), ("layer", 6, 0.1, False), ("rms", 6, 0.1, True))
+    )
+    assert isinstance(layer, LayerNorm) and layer.bias is not None
+    assert isinstance(bare, LayerNorm) and bare.bias is None
+    assert isinstance(rms, RMSNorm) and not hasattr(rms, "bias")
+    assert layer.epsilon == bare.epsilon == rms.epsilon == 0.1
+
+
+BENDS = {
+    "relu": nn.ReLU(),
+    "gelu": nn.GELU(),
+    "gelu-tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("activation", "bend"), BENDS.items(), ids=BENDS)
+def test_feed_forward_is_two_maps_with_a_bend_between(activation: str, bend: Bend, bias: bool, look: bool) -> None:
+    ours = FeedForward(6, 14, activation=activation, bias=bias)
+    x = torch.randn(2, 3, 6) * 3
+    inner = bend(x @ ours.w1.weight.T + (ours.w1.bias if bias else 0))
+    wanted = inner @ ours.w2.weight.T + (ours.w2.bias if bias else 0)
+    if look:
+        with recording(ours) as tensors:
+            close(ours(x), wanted)
+        close(tensors["act"], inner)
+    else:
+        close(ours(x), wanted)
+    assert ours.w3 is None and len(list(ours.parameters())) == (4 if bias else 2)
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+def test_swiglu_by_its_equation(bias: bool, look: bool) -> None:
+    """(silu(x W₁) ⊙ x W₃) W₂, with silu(x) = x · σ(x): one number after another."""
+    ours = FeedForward(4, 5, activation="swiglu", bias=bias)
+    x = torch.randn(2, 3, 4) * 3
+    if look:
+        with recording(ours) as tensors:
+            found = ours(x)
+        close(tensors["act"], torch.sigmoid(tensors["pre"]) * tensors["pre"] * tensors["gate"])
+    else:
+        found = ours(x)
+    for b in range(2):
+        for t in range(3):
+            wanted = ours.w2.bias.clone() if bias else torch.zeros(4)
+            for f in range(5):
+                pre = ours.w1.weight[f] @ x[b, t] + (ours.w1.bias[f] if bias else 0)
+                gate = ours.w3.weight[f] @ x[b, t] + (ours.w3.bias[f] if bias else 0)
+                wanted = wanted + pre / (1 + torch.exp(-pre)) * gate * ours.w2.weight[:, f]
+            close(found[b, t], wanted)
 
 
 class TestDropout:
@@ -152,6 +247,22 @@ class TestLinearCrossEntropy:
         close(found[0], states.grad, 1e-9)
         close(found[1], weight.grad, 1e-9)
         assert not plain.requires_grad
+
+    @pytest.mark.parametrize("n", SIZES)
+    @pytest.mark.parametrize("grad", [True, False])
+    def test_a_bias_is_added_to_the_logits(self, n: int, grad: bool) -> None:
+        states, weight, targets = self.inputs(n)
+        bias = torch.randn(13, dtype=torch.float64, requires_grad=True)
+        logits = states @ weight.T + bias
+        wanted = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
+        with torch.set_grad_enabled(grad):
+            loss, plain = linear_cross_entropy(states, weight, targets, 0.1, bias=bias)
+        close(loss, wanted.detach() if not grad else wanted, 1e-9)
+        close(plain, F.cross_entropy(logits, targets, reduction="sum").detach(), 1e-9)
+        if grad:
+            found = torch.autograd.grad(loss / 7, (states, weight, bias))
+            for x, y in zip(found, torch.autograd.grad(wanted / 7, (states, weight, bias)), strict=True):
+                close(x, y, 1e-9)
 
     @pytest.mark.parametrize("n", SIZES)
     def test_without_gradients_it_is_the_same(self, n: int) -> None:

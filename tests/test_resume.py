@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from command import glassformer, in_its_own_process, process, tiny
+from command import OTHERS, glassformer, in_its_own_process, process, small, tiny
 
-from glassformer import weights
-from glassformer.training import checkpoints, loop, run
+from glassformer import config, weights
+from glassformer.training import checkpoints, loop, pairs, run
 
 EMA = ("training.updates=200", "training.save_every=7", "training.validate_every=60", "training.ema=0.9", "training.log_every=10")
 
@@ -178,6 +178,59 @@ class TestSignals:
         assert glassformer("train", tmp_path / "run").code == 0
 
 
+@pytest.fixture(scope="module", params=OTHERS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """One of the other tasks, and a run of it that nobody disturbed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    result = glassformer(*small(folder, request.param))
+    assert result.code == 0, result.err
+    return request.param, folder / "run"
+
+
+class TestEveryTask:
+    """What is drawn at random differs from task to task: windows, gaps, the order of examples. All of it goes on."""
+
+    @pytest.mark.parametrize("stop", [1, 5, 8])  # 8 is saved anyway
+    def test_stopped_by_a_signal(self, monkeypatch, tmp_path, whole, stop):
+        task, folder = whole
+        original = loop.Trainer._update
+
+        def update(self, progress, batches):
+            if progress.update == stop:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return original(self, progress, batches)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop.Trainer, "_update", update)
+            assert glassformer(*small(tmp_path, task)).code == 143
+        assert saved(tmp_path / "run")[-1] == stop
+        for corpus in tmp_path.glob("*.t[sx][vt]"):
+            corpus.unlink()  # all that is needed is in the run folder
+        assert glassformer("train", tmp_path / "run").code == 0
+        same_end(folder, tmp_path / "run")
+
+    def test_killed_while_preparing(self, tmp_path, whole):
+        """Everything is there but the file that says so."""
+        task, folder = whole
+        assert glassformer(*small(tmp_path, task, "training.updates=1")).code == 0
+        shutil.rmtree(tmp_path / "run" / "checkpoints")
+        (tmp_path / "run" / "model.safetensors").unlink()
+        (tmp_path / "run" / "prepared" / "train.json").unlink()
+        (tmp_path / "run" / "prepared" / "train.ids").write_bytes(b"half")
+        (tmp_path / "run" / "prepared" / "dev.json").write_text("half")
+        assert glassformer(*small(tmp_path, task)).code == 0
+        same_end(folder, tmp_path / "run")
+
+    def test_more_updates_are_trained(self, tmp_path, whole):
+        """Past the end of the first epoch."""
+        task, folder = whole
+        more = shutil.copytree(folder, tmp_path / "more")
+        assert glassformer("train", more, "--set", "training.updates=40").code == 0
+        assert glassformer(*small(tmp_path / "at once", task, "training.updates=40")).code == 0
+        assert course(more)[-1]["epoch"] > 0
+        same_end(tmp_path / "at once" / "run", more)
+
+
 class TestGoingOn:
     def test_a_finished_run_says_so_and_keeps_its_weights(self, trained):
         before = (trained / "model.safetensors").read_bytes(), (trained / "log.jsonl").read_bytes()
@@ -206,7 +259,7 @@ class TestGoingOn:
 
     def test_patience_stays_at_its_end_until_it_is_changed(self, monkeypatch, tmp_path):
         losses = iter([3.0, 1.0, 2.0, 2.0, 2.0, 0.5])
-        monkeypatch.setattr(loop, "loss", lambda *_: next(losses))
+        monkeypatch.setattr(pairs, "loss", lambda *_: next(losses))
         once = ("data.both_ways=false", "training.bleu_sentences=0", "training.validate_every=2")
         result = glassformer(*tiny(tmp_path, *once, "training.patience=2"))
         assert "No better for 2 validations: stopping. The best was update 4." in result.err
@@ -224,9 +277,9 @@ class TestGoingOn:
         """Files near the recipe are found when a run begins; it goes on from elsewhere, and after they were deleted."""
         place = tmp_path / "place"
         place.mkdir()
-        pairs = "".join(f"a{i} b{i}\tb{i} a{i}\n" for i in range(40))
+        lines = "".join(f"a{i} b{i}\tb{i} a{i}\n" for i in range(40))
         for name in ("train.tsv", "dev.tsv"):
-            (place / name).write_text(pairs)
+            (place / name).write_text(lines)
         files = ("data.train=train.tsv", "data.dev=dev.tsv", "data.both_ways=false", "training.updates=4")
         assert glassformer(*tiny(place, *files)).code == 0
         (place / "train.tsv").unlink()
@@ -235,6 +288,27 @@ class TestGoingOn:
         result = glassformer("train", place / "run", "--set", "training.updates=6")
         assert result.code == 0, result.err
         assert "40 dev pairs" in result.err
+
+    @pytest.mark.parametrize(
+        ("spec", "files"),
+        [
+            ("pairs.tsv", ["pairs.tsv"]),
+            ("deep/er/pairs.tsv.gz", ["deep/er/pairs.tsv.gz"]),
+            ("train.{en,zh}.gz", ["train.en.gz", "train.zh.gz"]),
+            ("rows.json#train", ["rows.json"]),
+            ("rows.json.gz#the train part", ["rows.json.gz"]),
+            ("c#.tsv", ["c#.tsv"]),
+        ],
+    )
+    def test_corpora_near_the_recipe_are_kept_as_whole_paths(self, tmp_path, spec, files):
+        for file in files:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).touch()
+        task = "classify" if ".json" in spec else "translate"
+        recipe = config.from_dict({"task": task, "data": {"train": [spec, "multi30k/" + spec], "test": spec}})
+        data = run._anchored(recipe, tmp_path).data
+        assert data.train == (str(tmp_path / spec), "multi30k/" + spec)  # the other is no file here, but known by its name
+        assert data.test == (str(tmp_path / spec),)
 
     def test_another_recipe_is_refused_and_the_difference_named(self, trained):
         before = (trained / "recipe.toml").read_bytes()

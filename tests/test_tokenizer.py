@@ -316,5 +316,59 @@ def test_files_that_are_no_tokenizer_are_refused(tmp_path):
     plain = hf.Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}, unk_token="<unk>"))
     plain.add_special_tokens(["<pad>", "<s>"])
     plain.save(str(path))
-    with pytest.raises(UserError, match="<pad> <bos> <eos> <unk>; found <pad> <s>"):
+    with pytest.raises(UserError, match="lacks the special tokens <bos> <eos> <unk>; it has <pad> <s>"):
         Tokenizer.load(path)
+    assert Tokenizer.load(path, TokenizerOptions(bos="<s>", eos="", unk="")).bos == 1
+    plain = hf.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    plain.save(str(path))
+    with pytest.raises(UserError, match="lacks the special tokens <pad> <bos> <eos> <unk>; it has none"):
+        Tokenizer.load(path)
+
+
+class TestRoles:
+    """Which special token does what: by name, since other libraries have other names and other ids."""
+
+    def test_ours(self):
+        for tokenizer in TRAINED.values():
+            roles = tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk
+            assert roles == (PAD, BOS, EOS, UNK) == (0, 1, 2, 3) and tokenizer.mask == -1
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_mask_stands_before_the_tags_and_is_none_of_them(self, kind, tmp_path):
+        options = TokenizerOptions(kind=kind, vocabulary=420, mask="<mask>")
+        tokenizer = Tokenizer.train(LINES, options, TAGS)
+        assert (tokenizer.mask, tokenizer.tags) == (4, TAGS)
+        assert tokenizer.spell(range(7)) == [*SPECIALS, "<mask>", *TAGS] and tokenizer.decode(range(7)) == ""
+        assert 4 not in tokenizer.encode("a <mask> b<mask>")  # typed, it is text
+        tokenizer.save(tmp_path / "tokenizer.json")
+        assert Tokenizer.load(tmp_path / "tokenizer.json", options).mask == 4
+        with pytest.raises(UserError, match=r"lacks the special tokens \[MASK\]; it has <pad> <bos> <eos> <unk> <mask>"):
+            Tokenizer.load(tmp_path / "tokenizer.json", TokenizerOptions(mask="[MASK]"))
+
+    @pytest.mark.parametrize("mask", ["mask", "[MASK]", "<ma sk>", "<pad>", "<2en>", "<>"])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_mask_is_a_new_word_in_angle_brackets(self, kind, mask):
+        """As a tag is: any other might be a word of the text, and then be read as the mask."""
+        with pytest.raises(UserError, match=r"tokenizer\.mask.*<mask>"):
+            make(kind, mask=mask)
+
+    def test_a_mask_takes_room_too(self):
+        with pytest.raises(UserError, match="at least 263: 7 special tokens"):
+            make(vocabulary=262, mask="<mask>")
+
+    def test_an_imported_vocabulary_has_its_own(self, tmp_path):
+        """Other names at other ids, some not there at all, gaps in the ids, and more rows in the model than pieces."""
+        names = {"[PAD]": 5, "[CLS]": 7, "[SEP]": 8, "[UNK]": 9, "[MASK]": 10, "hello": 0, "##lo": 12}
+        theirs = hf.Tokenizer(models.WordPiece(names, unk_token="[UNK]"))
+        theirs.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
+        theirs.save(str(tmp_path / "tokenizer.json"))
+        roles = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
+        options = TokenizerOptions(kind="imported", vocabulary=32, **roles)
+        loaded = Tokenizer.load(tmp_path / "tokenizer.json", options)
+        assert (loaded.pad, loaded.bos, loaded.eos, loaded.unk, loaded.mask) == (5, 7, 8, 9, 10)
+        assert (loaded.size, loaded.tags) == (32, [])
+        assert loaded.encode("hellolo") == [0, 12] and loaded.decode([7, 0, 12, 0, 8, 31]) == "hellolo hello"
+        assert loaded.spell([7, 0, 12, 31, 8]) == ["[CLS]", "hello", "lo", "", "[SEP]"]
+        fewer = Tokenizer.load(tmp_path / "tokenizer.json", TokenizerOptions(kind="imported", **{**roles, "bos": "", "mask": ""}))
+        assert (fewer.bos, fewer.mask, fewer.size) == (-1, -1, 8000)
+        assert fewer.tags == ["[CLS]", "[MASK]"]

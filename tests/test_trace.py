@@ -2,41 +2,65 @@
 
 import math
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from conftest import SIZES, VARIANTS, VOCABULARY, close, every_variant, sentences, transformer
+from conftest import (
+    HEADS,
+    LABELS,
+    LLAMA,
+    MODELS,
+    SIZES,
+    VOCABULARY,
+    bert,
+    close,
+    every_model,
+    every_variant,
+    gpt,
+    sentences,
+    transformer,
+)
 from torch import Tensor
 
 from glassformer.errors import UserError
+from glassformer.models.bert import Bert, MaskedHead, PooledHead
+from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
 from glassformer.notation import TABLE, describe
 from glassformer.trace import Edit, Trace, recording, traced
 
-SOURCE, TARGET = 5, 3
+SOURCE, TARGET = 5, 3  # no other size is 3 or 5
+Model = Transformer | GPT | Bert
+Build = Callable[[], Model]
 
 
-def run(model: Transformer, seed: int = 0) -> Tensor:
-    return model.logits(model(sentences(SOURCE, seed=seed), sentences(TARGET, seed=seed + 100)))
+def run(model: Model, seed: int = 0, sources: tuple[int, ...] = (SOURCE,), targets: tuple[int, ...] = (TARGET,)) -> Tensor:
+    """The logits of one pass over sentences of these lengths; a Bert takes the last two tokens for a second text."""
+    source, target = sentences(*sources, seed=seed), sentences(*targets, seed=seed + 100)
+    if isinstance(model, Bert):
+        types = (torch.arange(source.size(1)) >= source.size(1) - 2).long().expand_as(source)
+        return model.logits(model(source, types), source != 0)
+    return model.logits(model(target) if isinstance(model, GPT) else model(source, target))
 
 
 @torch.no_grad()
-def look(model: Transformer, edits: dict[str, Edit] | None = None, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
+def look(model: Model, edits: dict[str, Edit] | None = None, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
     with recording(model, edits) as tensors:
         return run(model, seed), tensors
 
 
-@every_variant
+@every_model
 @torch.no_grad()
-def test_traced_is_untraced(changes: dict[str, Any]) -> None:
-    model = transformer(**changes)
-    source, target = sentences(7, 4, 1), sentences(5, 5, 2, seed=1)
-    plain = model.logits(model(source, target))
+def test_traced_is_untraced(build: Build) -> None:
+    model = build()
+    lengths = {"sources": (7, 4, 1), "targets": (5, 5, 2)}
+    plain = run(model, **lengths)
     with recording(model) as tensors:
-        close(model.logits(model(source, target)), plain)
-    close(tensors["logits"], plain)
+        close(run(model, **lengths), plain)
+    close(list(tensors.values())[-1], plain)  # what comes last is the answer
     assert not traced()
 
 
@@ -51,34 +75,48 @@ def test_a_traced_step_is_an_untraced_one(changes: dict[str, Any]) -> None:
     assert tensors["decoder.0.self.pattern"].shape == (2, 2, 1, 2)
 
 
-def sizes(model: Transformer, path: str) -> dict[str, int]:
+@pytest.mark.parametrize("changes", [{}, LLAMA, {**LLAMA, "kv_heads": 2}, {"scores": "additive"}])
+@torch.no_grad()
+def test_a_traced_step_of_gpt_too(changes: dict[str, Any]) -> None:
+    model = gpt(**changes)
+    state = model.start(sentences(4, 4))
+    plain, _ = model.step(torch.tensor([3, 4]), state)
+    with recording(model) as tensors:
+        close(model.step(torch.tensor([3, 4]), state)[0], plain)
+    assert tensors["decoder.1.self.pattern"].shape == (2, 4, 1, 5)
+
+
+def sizes(model: Model, path: str) -> dict[str, int]:
     """What the letters of the notation stand for in this tensor's pass."""
     o = model.options
-    t = SOURCE if path.startswith("encoder") else TARGET
+    t = SOURCE if path.startswith("encoder") or isinstance(model, Bert) else TARGET
     return {
         "T": t,
         "S": SOURCE if ".cross." in path else t,
         "D": o.width,
         "H": o.heads,
+        "K": o.kv_heads or o.heads,
         "d_k": o.key_width or o.width // o.heads,
         "d_v": o.value_width or o.width // o.heads,
         "F": o.inner,
-        "V": VOCABULARY,
+        "V": LABELS if isinstance(model, Bert) and not isinstance(model.head, MaskedHead) else VOCABULARY,
         "1": 1,
     }
 
 
-@every_variant
-def test_every_tensor_has_a_row_and_its_shape(changes: dict[str, Any]) -> None:
-    model = transformer(**changes)
+@every_model
+def test_every_tensor_has_a_row_and_its_shape(build: Build) -> None:
+    model = build()
     _, tensors = look(model)
     for path, x in Trace(tensors, source=[], target=[]).items():
-        row, letters = describe(path), sizes(model, path)
-        assert x.shape == tuple(letters[letter] for letter in row.shape.split()), path
+        axes, letters = describe(path).shape.split(), sizes(model, path)
+        if path == "logits" and isinstance(model, Bert) and isinstance(model.head, PooledHead):
+            axes.remove("T")  # one answer for the whole text
+        assert x.shape == tuple(letters[letter] for letter in axes), path
 
 
 def test_no_row_is_unused_or_empty() -> None:
-    used = {describe(path).name for changes in VARIANTS.values() for path in look(transformer(**changes))[1]}
+    used = {describe(path).name for build in MODELS.values() for path in look(build())[1]}
     assert used == set(TABLE)
     for name, row in TABLE.items():
         assert name == row.name and all((row.shape, row.equation, row.english, row.chinese))
@@ -95,46 +133,106 @@ def test_every_block_has_the_names_of_the_design() -> None:
     assert wanted | {"logits", "decoder.1.resid_cross", "encoder.0.norm1.mean", "encoder.1.norm3.out"} <= set(tensors)
 
 
+def test_the_other_kinds_have_the_same_names() -> None:
+    """A block is a block: what Llama and BERT have is what a Transformer has, but for what is theirs alone."""
+    known, llama, masked = (set(look(model)[1]) for model in (transformer(), gpt(**LLAMA), bert()))
+    own = {f"decoder.{i}.{name}" for i in range(2) for name in ("ffn.gate", "norm1.rms", "norm3.rms")}
+    last = {f"decoder.norm.{name}" for name in ("in", "rms", "scaled", "out")}
+    assert llama - known == own | last
+    assert {path for path in masked - known if path.startswith("encoder.")} == {
+        "encoder.embed.type",
+        *(f"encoder.embed.norm.{name}" for name in ("in", "mean", "deviation", "scaled", "out")),
+    }
+    assert {"head.in", "head.transformed", "head.norm.out"} <= masked
+    assert {"head.in", "head.pooled", "head.dense"} <= set(look(bert("pooled"))[1])
+    assert "head.in" in look(bert("token"))[1]
+
+
 def test_an_unknown_path_has_no_row() -> None:
     with pytest.raises(UserError, match=r"encoder\.0\.self\.nonsense"):
         describe("encoder.0.self.nonsense")
 
 
-@every_variant
-def test_the_named_numbers_obey_their_equations(changes: dict[str, Any]) -> None:
-    model = transformer(**changes)
+@every_model
+def test_attention_and_feed_forward_obey_their_equations(build: Build) -> None:
+    model = build()
+    o = model.options
     _, x = look(model)
-    for at in ("encoder.1.self", "decoder.1.self", "decoder.0.cross"):
-        if model.options.scores == "dot":
-            close(x[f"{at}.scores"], x[f"{at}.q"] @ x[f"{at}.k"].transpose(-1, -2))
+    for at in [path.removesuffix(".pattern") for path in x if path.endswith(".pattern")]:
+        k, v = (x[f"{at}.{name}"].repeat_interleave(o.heads // (o.kv_heads or o.heads), dim=1) for name in "kv")
+        if o.scores == "dot":
+            close(x[f"{at}.scores"], x[f"{at}.q"] @ k.transpose(-1, -2))
             close(x[f"{at}.scaled"], x[f"{at}.scores"] / math.sqrt(x[f"{at}.q"].size(-1)))
         close(x[f"{at}.pattern"], x[f"{at}.masked"].softmax(-1))
-        close(x[f"{at}.z"], x[f"{at}.pattern"] @ x[f"{at}.v"])
-        attention = model.get_submodule(at)
-        close(x[f"{at}.out"], attention.o(x[f"{at}.z"].transpose(1, 2).flatten(2)))
-    assert not x["decoder.0.self.pattern"].triu(1).any()  # the future gets no weight
-    close(x["encoder.0.norm1.scaled"] * x["encoder.0.norm1.deviation"] + x["encoder.0.norm1.mean"], x["encoder.0.norm1.in"])
-    embed = x["encoder.embed.token"]
-    close(x["encoder.embed.sum"], embed + x["encoder.embed.position"] if "encoder.embed.position" in x else embed)
-    close(x["encoder.0.resid_pre"], x["encoder.embed.sum"])
-    close(x["encoder.1.resid_pre"], x["encoder.0.resid_post"])
-    middle = x["encoder.0.resid_pre"] + x["encoder.0.self.out"]
-    close(x["encoder.0.resid_mid"], x["encoder.0.norm1.out"] if model.options.norm == "post" else middle)
-    close(x["logits"], x["decoder.norm.out" if model.options.norm == "pre" else "decoder.1.resid_post"] @ model.output.weight.T)
+        close(x[f"{at}.z"], x[f"{at}.pattern"] @ v)
+        close(x[f"{at}.out"], model.get_submodule(at).o(x[f"{at}.z"].transpose(1, 2).flatten(2)))
+        if at.startswith("decoder") and at.endswith("self"):
+            assert not x[f"{at}.pattern"].triu(1).any()  # the future gets no weight
+        else:
+            assert x[f"{at}.pattern"].all()  # nothing is padded, so everybody looks at everything
+    for at in [path.removesuffix(".pre") for path in x if path.endswith(".ffn.pre")]:
+        act = model.get_submodule(at).activation(x[f"{at}.pre"])
+        close(x[f"{at}.act"], act * x[f"{at}.gate"] if o.activation == "swiglu" else act)
+        close(x[f"{at}.out"], model.get_submodule(at).w2(x[f"{at}.act"]))
 
 
-@every_variant
-def test_an_edit_that_changes_nothing_changes_nothing(changes: dict[str, Any]) -> None:
-    model = transformer(**changes)
+@every_model
+def test_sums_and_norms_obey_their_equations(build: Build) -> None:
+    model = build()
+    o = model.options
+    _, x = look(model)
+    for at in [path.removesuffix(".scaled") for path in x if "norm" in path and path.endswith(".scaled")]:
+        norm = model.get_submodule(at)
+        if f"{at}.rms" in x:
+            close(x[f"{at}.scaled"] * x[f"{at}.rms"], x[f"{at}.in"])
+        else:
+            close(x[f"{at}.scaled"] * x[f"{at}.deviation"] + x[f"{at}.mean"], x[f"{at}.in"])
+        close(x[f"{at}.out"], x[f"{at}.scaled"] * norm.weight + (0.0 if getattr(norm, "bias", None) is None else norm.bias))
+    for side in {path.split(".")[0] for path in x if ".embed." in path}:
+        parts = [x[f"{side}.embed.{name}"] for name in ("token", "type", "position") if f"{side}.embed.{name}" in x]
+        close(x[f"{side}.embed.sum"], sum(parts[1:], start=parts[0]))
+        close(x[f"{side}.0.resid_pre"], x.get(f"{side}.embed.norm.out", x[f"{side}.embed.sum"]))
+        close(x[f"{side}.1.resid_pre"], x[f"{side}.0.resid_post"])
+        middle = x[f"{side}.0.resid_pre"] + x[f"{side}.0.self.out"]
+        close(x[f"{side}.0.resid_mid"], x[f"{side}.0.norm1.out"] if o.norm == "post" else middle)
+        last = x.get(f"{side}.0.resid_cross", x[f"{side}.0.resid_mid"]) + x[f"{side}.0.ffn.out"]
+        close(x[f"{side}.0.resid_post"], x[f"{side}.0.norm3.out"] if o.norm == "post" else last)
+
+
+@every_model
+def test_the_answer_is_made_of_the_last_states(build: Build) -> None:
+    model = build()
+    found, x = look(model)
+    side = "encoder" if isinstance(model, Bert) else "decoder"
+    states = x[f"{side}.norm.out" if model.options.norm == "pre" else f"{side}.1.resid_post"]
+    if not isinstance(model, Bert):
+        return close(found, model.output(states))
+    head = model.head
+    close(x["head.in"], states)
+    if isinstance(head, MaskedHead):
+        close(x["head.transformed"], head.norm(head.activation(head.dense(states))))
+        close(found, x["head.transformed"] @ model.encoder.embed.token.weight.T + head.output.bias)
+    elif isinstance(head, PooledHead):
+        close(x["head.pooled"], states[:, 0] if model.options.pooling == "first" else states.mean(1))
+        close(x["head.dense"], torch.tanh(head.dense(x["head.pooled"])))
+        close(found, head.output(x["head.dense"]))
+    else:
+        close(found, head.output(states))
+
+
+@every_model
+def test_an_edit_that_changes_nothing_changes_nothing(build: Build) -> None:
+    model = build()
     plain, tensors = look(model)
     edited, again = look(model, {path: torch.clone for path in tensors})
     assert edited.equal(plain)
     assert all(again[path].equal(x) for path, x in tensors.items())
 
 
-def test_every_tensor_can_be_edited() -> None:
+@pytest.mark.parametrize("name", ["transformer, paper", "gpt, llama with shared keys", *(f"bert, {head}" for head in HEADS)])
+def test_every_tensor_can_be_edited(name: str) -> None:
     """Whatever is named is what the model goes on with: to change it changes the result, up to what softmax and norms cancel."""
-    model = transformer()
+    model = MODELS[name]()
     plain, tensors = look(model)
     for path in tensors:
         bump = torch.linspace(0.5, 1.5, tensors[path].numel()).view_as(tensors[path])

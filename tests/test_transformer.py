@@ -20,7 +20,10 @@ variants = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["post", "pre"]),
         "positions": st.sampled_from(["sinusoidal", "learned", "rotary"]),
-        "activation": st.sampled_from(["relu", "gelu"]),
+        "norm_kind": st.sampled_from(["layer", "rms"]),
+        "activation": st.sampled_from(["relu", "gelu", "gelu-tanh", "silu", "swiglu"]),
+        "bias": st.booleans(),
+        "kv_heads": st.integers(0, 2),
         "scores": st.sampled_from(["dot", "additive"]),
         "key_width": st.sampled_from([0, 2, 6]),
         "value_width": st.sampled_from([0, 3, 10]),
@@ -38,10 +41,11 @@ class TorchTransformer(nn.Module):
         super().__init__()
         o = ours.options
         self.ours = ours
-        shape = {"dropout": 0.0, "activation": o.activation, "batch_first": True, "norm_first": o.norm == "pre"}
+        shape = {"dropout": 0.0, "activation": o.activation, "batch_first": True, "norm_first": o.norm == "pre", "bias": o.bias}
+        shape["layer_norm_eps"] = o.epsilon
         encoder = nn.TransformerEncoderLayer(o.width, o.heads, o.inner, **shape)
         decoder = nn.TransformerDecoderLayer(o.width, o.heads, o.inner, **shape)
-        norms = [nn.LayerNorm(o.width) if o.norm == "pre" else None for _ in range(2)]
+        norms = [nn.LayerNorm(o.width, o.epsilon, bias=o.bias) if o.norm == "pre" else None for _ in range(2)]
         self.encoder = nn.TransformerEncoder(encoder, o.encoder_layers, norms[0], enable_nested_tensor=False)
         self.decoder = nn.TransformerDecoder(decoder, o.decoder_layers, norms[1])
         for theirs, stack in ((self.encoder, ours.encoder), (self.decoder, ours.decoder)):
@@ -73,15 +77,17 @@ def copy_block(ours: Block, theirs: nn.Module) -> None:
 @torch.no_grad()
 def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
     theirs.in_proj_weight.copy_(torch.cat([ours.q.weight, ours.k.weight, ours.v.weight]))
-    theirs.in_proj_bias.copy_(torch.cat([ours.q.bias, ours.k.bias, ours.v.bias]))
+    if theirs.in_proj_bias is not None:
+        theirs.in_proj_bias.copy_(torch.cat([ours.q.bias, ours.k.bias, ours.v.bias]))
     theirs.out_proj.load_state_dict(ours.o.state_dict())
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_states_and_gradients_are_pytorchs(norm: str, activation: str, positions: str) -> None:
-    ours = transformer(norm=norm, activation=activation, positions=positions, encoder_layers=3)
+@pytest.mark.parametrize("more", [{}, {"bias": False, "epsilon": 1e-2}], ids=["", "without biases"])
+def test_states_and_gradients_are_pytorchs(norm: str, activation: str, positions: str, more: dict[str, Any]) -> None:
+    ours = transformer(norm=norm, activation=activation, positions=positions, encoder_layers=3, **more)
     theirs = TorchTransformer(ours)
     source, target = sentences(7, 4, 1), sentences(5, 5, 5, seed=1)
     found, wanted = ours(source, target), theirs(source, target)
@@ -97,7 +103,7 @@ def test_states_and_gradients_are_pytorchs(norm: str, activation: str, positions
 @pytest.mark.parametrize(("preset", "paper"), [("base", 65e6), ("big", 213e6)])
 def test_parameters_as_in_the_paper(preset: str, paper: float) -> None:
     with torch.device("meta"):
-        model = Transformer(TransformerOptions(**PRESETS[preset]), 37_000, 37_000)
+        model = Transformer(TransformerOptions(**PRESETS["transformer"][preset]), 37_000, 37_000)
     assert parameters(model) == pytest.approx(paper, rel=0.04)
 
 
@@ -108,6 +114,13 @@ def test_what_is_tied_is_one_matrix(tie: str, matrices: int) -> None:
     assert len({id(weight) for weight in weights}) == matrices
     one = VOCABULARY * SIZES.width
     assert parameters(model) - parameters(transformer(tie="all")) == (matrices - 1) * one
+
+
+def test_the_output_has_a_bias_if_it_is_asked_for() -> None:
+    model = transformer(output_bias=True)
+    states = model(sentences(4), sentences(3))
+    close(model.logits(states), states @ model.decoder.embed.token.weight.T + model.output.bias)
+    assert transformer().output.bias is None
 
 
 def test_each_side_has_its_own_vocabulary() -> None:

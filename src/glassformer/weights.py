@@ -27,6 +27,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype 
     try:
         with aside(path) as part:
             save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part)
+            part.chmod(0o644)  # it is made readable for its owner alone
     except (OSError, SafetensorError) as error:
         if "No space left" in str(error) or getattr(error, "errno", None) == errno.ENOSPC:
             raise UserError(

@@ -107,18 +107,11 @@ def _language(task: "Language", specs: tuple[str, ...], find: Find, limit: int) 
 
 
 def _fill(task: "Fill", specs: tuple[str, ...], find: Find, limit: int) -> tuple[dict[str, Any], str]:
-    import random
-
     texts = _texts(task, specs, find, limit)
-    loss, right, count = 0.0, 0, 0
-    with progress("evaluating", len(texts)) as advance:
-        for number, ids in enumerate(task.tokenizer.encode_batch(texts)):
-            for part in task.parts(ids):
-                batch = task.masked_batch([part], random.Random(number))
-                nll, hits = task.judge(batch)
-                loss, right, count = loss + nll, right + hits, count + len(batch.labels)
-            advance(1)
-    return {"loss": loss / count, "accuracy": right / count}, f"{len(texts):,} texts, {count:,} pieces to guess"
+    parts = [part for ids in task.tokenizer.encode_batch(texts) for part in task.parts(ids)]
+    with progress("evaluating", len(parts)) as advance:
+        found = asdict(task.evaluate(parts, progress=advance))
+    return found, f"{len(texts):,} texts, {found.pop('count'):,} pieces to guess"
 
 
 def _texts(task: "Language | Fill", specs: tuple[str, ...], find: Find, limit: int) -> list[str]:
@@ -133,37 +126,37 @@ def _label(task: "Classify | Score", specs: tuple[str, ...], find: Find, limit: 
     from glassformer.config import LabelData
     from glassformer.tasks.classify import Classify
     from glassformer.text.labelled import read_examples
-    from glassformer.training.labels import check_known
+    from glassformer.training.labels import check_known, parted_examples
 
     data = task.recipe.data
     assert isinstance(data, LabelData)
-    if not specs:
-        raise UserError("The dev examples of this model are the last part of its training data: give others with --data.")
-    examples = list(islice(read_examples(specs, data, find), limit or None))
-    texts = [example.texts for example in examples]
+    every = read_examples(specs, data, find) if specs else parted_examples(data, find).dev()
+    examples = list(islice(every, limit or None))
+    if isinstance(task, Classify):
+        check_known(examples, task.labels)
     with progress("evaluating", len(examples)) as advance:
-        if isinstance(task, Classify):
-            check_known(examples, task.labels, lambda example: [example.label])
-            found = asdict(task.evaluate(texts, [example.label for example in examples], progress=advance))
-        else:
-            found = asdict(task.evaluate(texts, [float(example.label) for example in examples], progress=advance))
-    return found, f"{found.pop('count'):,} examples"
+        found = asdict(task.evaluate(examples, progress=advance))
+    cut = f" ({found['cut']:,} cut to the {task.options.max_length} tokens this model reads)" if found["cut"] else ""
+    return found, f"{found.pop('count'):,} examples{cut}"
 
 
 def _tag(task: "Tag", specs: tuple[str, ...], find: Find, limit: int) -> tuple[dict[str, Any], str]:
     from glassformer.config import TagData
     from glassformer.text.labelled import read_sentences
-    from glassformer.training.labels import check_known
+    from glassformer.training.labels import check_known, parted_sentences
 
     data = task.recipe.data
     assert isinstance(data, TagData)
-    if not specs:
-        raise UserError("The dev sentences of this model are the last part of its training data: give others with --data.")
-    sentences = list(islice(read_sentences(specs, data, find), limit or None))
-    check_known(sentences, task.labels, lambda sentence: sentence.labels)
+    every = read_sentences(specs, data, find) if specs else parted_sentences(data, find).dev()
+    chosen = list(islice(every, limit or None))
+    check_known(chosen, task.labels)
+    sentences = [sentence for sentence in chosen if task.fits(sentence)]
+    if not sentences:
+        raise UserError(f"All {len(chosen)} sentences are longer than the {task.options.max_length} tokens this model reads.")
     with progress("evaluating", len(sentences)) as advance:
         found = asdict(task.evaluate(sentences, progress=advance))
-    return found, f"{found.pop('sentences'):,} sentences, {found.pop('words'):,} words"
+    left = f" ({len(chosen) - len(sentences):,} longer than this model reads left out)" if len(sentences) < len(chosen) else ""
+    return found, f"{found.pop('sentences'):,} sentences{left}, {found.pop('words'):,} words"
 
 
 JUDGES: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {

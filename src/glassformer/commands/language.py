@@ -4,7 +4,9 @@ import json
 import math
 import secrets
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,13 +56,20 @@ def generate(
     """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""
     input, output = unless_dash(input), unless_dash(output)
     lines, _ = input_lines(text, input, output, force)
-    with writer(output) as out:
-        language: Language | None = None
-        for number, prompt in enumerate(lines):
+    models: dict[str, Language] = {}
+
+    def ready() -> "Iterator[tuple[Language, str, GenerationOptions]]":
+        """What is wrong with a prompt or an option is said before anything of its answer is written."""
+        for prompt in lines:
             name = model or ("tang" if any("\u4e00" <= c <= "\u9fff" for c in prompt) else "shakespeare")
-            if language is None or not model:
-                language = load(name, "language")
-            options = _options(language, temperature, top_k, top_p, repetition, max_tokens)
+            language = models[name] = models.get(name) or load(name, "language")
+            language.prompt_ids(prompt)
+            yield language, prompt, _options(language, temperature, top_k, top_p, repetition, max_tokens)
+
+    prompts = ready()
+    first = next(prompts, None)  # before the output is opened: a mistake of the first costs no file
+    with writer(output) as out:
+        for number, (language, prompt, options) in enumerate(chain([first] if first else [], prompts)):
             drawn = secrets.randbelow(2**31) if seed is None else seed
             if number and not as_json:
                 print(file=out)
@@ -100,31 +109,33 @@ def _answer(
     as_json: bool,
 ) -> None:
     live = samples == 1 and not as_json
-    language.prompt_ids(prompt)  # a prompt that is too long is said before anything is written
+    told = [""] * samples
 
     def write(sample: int, text: str) -> None:
+        told[sample] += text
         if live:
             out.write(text)
             out.flush()
 
+    def end() -> None:
+        if live:
+            print(file=out)
+        elif not as_json:
+            print(*(prompt + text for text in told), sep="\n\n", file=out)
+        out.flush()
+
     if live:
-        write(0, prompt)
+        out.write(prompt)
+        out.flush()
     try:
         found = language.generate(prompt, options, seed=seed, samples=samples, stop=stop, write=write)
     except KeyboardInterrupt:
-        if live:
-            out.write("\n")
-            out.flush()
+        end()
         print("\nglassformer: interrupted.", file=sys.stderr)
         sys.exit(130)
-    if live:
-        out.write("\n")
-    for i, each in enumerate([] if live else found):
-        if as_json:
-            print(json.dumps(_explained(language, each, seed + i), ensure_ascii=False), file=out)
-        else:
-            print(("\n" if i else "") + prompt + each.text, file=out)
-    out.flush()
+    for i, each in enumerate(found if as_json else []):
+        print(json.dumps(_explained(language, each, seed + i), ensure_ascii=False), file=out)
+    end()
 
 
 def _explained(language: "Language", found: "Continuation", seed: int) -> dict[str, Any]:

@@ -43,18 +43,20 @@ def fill(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Which words fit at [MASK]: prints probability, word and filled text."""
+    """Which words fit at [MASK]: prints probability and word, a line each; an empty line between two texts."""
     input, output = unless_dash(input), unless_dash(output)
     lines, size = input_lines(text, input, output, force)
     filler: Fill = load(model, "fill")
 
     def solve(texts: list[str], done: int, advance: Advance) -> "list[Filled]":
-        return [filler.fill(text, count) for text in texts]
+        return filler.fill_all(texts, count, first=done, progress=advance)
 
     def put(out: IO[str], answer: "Filled", number: int) -> None:
         if as_json:
             print(json.dumps(asdict(answer), ensure_ascii=False), file=out)
             return
+        if number > 1:
+            print(file=out)
         for place, candidates in enumerate(answer.gaps, start=1):
             which = f"{place}\t" if len(answer.gaps) > 1 else ""
             for candidate in candidates:
@@ -110,12 +112,13 @@ def compare(
     def solve(pairs: list[str], done: int, advance: Advance) -> list[Any]:
         texts = [_two(pair, done + i) for i, pair in enumerate(pairs, start=1)]
         if isinstance(comparer, Score):
-            return [(t, x) for t, x in zip(texts, comparer.score_all(texts, first=done, progress=advance), strict=True)]
+            return list(zip(texts, comparer.score_all(texts, first=done, progress=advance), strict=True))
         return comparer.classify_all(texts, first=done, progress=advance)
 
-    def put_score(out: IO[str], answer: tuple[tuple[str, ...], float], number: int) -> None:
+    def put_score(out: IO[str], answer: tuple[tuple[str, ...], float | None], number: int) -> None:
         texts, score = answer
-        print(json.dumps({"texts": texts, "score": score}, ensure_ascii=False) if as_json else f"{score:.3f}", file=out)
+        shown = "" if score is None else f"{score:.3f}"
+        print(json.dumps({"texts": texts, "score": score}, ensure_ascii=False) if as_json else shown, file=out)
 
     answer_all(lines, size, output, "comparing", solve, put_score if isinstance(comparer, Score) else _labels(top, as_json))
 
@@ -148,9 +151,12 @@ def tag(
 
 
 def _two(pair: str, number: int) -> tuple[str, ...]:
-    texts = tuple(pair.split("\t"))
+    """The two texts of a line; of an empty one they are empty."""
+    texts = tuple(pair.split("\t")) if pair.strip() else ("", "")
     if len(texts) != 2:
         raise UserError(f"Line {number} has {len(texts)} columns; a pair is two texts with a TAB between them.")
+    if pair.strip() and not all(text.strip() for text in texts):
+        raise UserError(f"Line {number} has one text, and an empty one; a pair is two texts with a TAB between them.")
     return texts
 
 

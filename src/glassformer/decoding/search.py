@@ -5,11 +5,13 @@ Rows of the batch are independent: a row that has ended leaves the batch, and no
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from glassformer.decoding import tree
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits, Model
 
@@ -20,6 +22,8 @@ Write = Callable[[Tensor, Tensor], Tensor]  # which rows (B) got which tokens (B
 @torch.no_grad()
 def greedy(model: Model, state: Any, limits: Limits, *, length_penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token at every step."""
+    if tree.watched():
+        return [found[0] for found in beam(model, state, limits, width=1, length_penalty=length_penalty)]  # the same, as a tree
     return _one_each(model, state, limits, length_penalty, lambda log_probs, rows: log_probs.argmax(-1))
 
 
@@ -100,6 +104,7 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     written = torch.empty(count, width, 0, dtype=torch.long)  # (b, K, t)
     spent = torch.empty(count, width, 0)  # (b, K, t) log p of each
     length = 0
+    trees = tree.plant(count, width)
     while len(rows):
         logits, state = model.step(ids, state)
         log_probs = _forbid(logits.log_softmax(-1), length, rows.repeat_interleave(width), limits)
@@ -120,6 +125,9 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
         totals, order = alive.topk(min(width, alive.size(1)), dim=1)  # stays sorted, best first
         if totals.size(1) < width:
             totals, order = _widen(totals, order, width)
+        if trees is not None:
+            scored = partial(_score, length=length + 1, length_penalty=length_penalty)
+            tree.grow(trees, rows, (parents, tokens, paid, best), (order, totals), limits.eos, scored)
         parents, tokens, paid = (x.gather(1, order) for x in (parents, tokens, paid))
         written = torch.cat((_follow(written, parents), tokens.unsqueeze(2)), dim=2)
         spent = torch.cat((_follow(spent, parents), paid.unsqueeze(2)), dim=2)
@@ -130,6 +138,9 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
             for i, row in enumerate(rows.tolist())
             if not _settled(done[row], totals[i, 0].item(), width, length, length_penalty)
         ]
+        if trees is not None:
+            for i in set(range(len(rows))) - set(going):
+                trees[int(rows[i])].end(f"{width} are finished, and none that goes on scores better than the worst of them")
         keep = torch.tensor(going, dtype=torch.long)
         index = (keep.unsqueeze(1) * width + parents[keep]).flatten()
         rows, totals, written, spent = rows[keep], totals[keep], written[keep], spent[keep]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import BertOptions, GPTOptions, PairData, Recipe, TextData, TransformerOptions
+from glassformer.config import BertOptions, GPTOptions, PairData, Recipe, TextData
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.interop.bert import BERT
@@ -26,6 +26,7 @@ from glassformer.store import find_model
 from glassformer.weights import read_tensors, write_tensors
 
 FORMATS = ("huggingface",)
+GENERATION = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")  # what Marian generates by
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -57,17 +58,15 @@ def export_model(
         report(f"Its texts begin with the language wanted: <2{recipe.data.source}> or <2{recipe.data.target}>.")
 
 
-GENERATION = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
-
-
 def _family(recipe: Recipe, model: str) -> Family:
     """The family that the model has a form in, or why there is none."""
     options: Any = recipe.model
     if isinstance(options, BertOptions) and recipe.task in ("fill", "tag"):
         options = replace(options, pooling="first")  # it plays no part
-    candidates = {GPTOptions: (GPT2, LLAMA), BertOptions: (BERT,), TransformerOptions: (MARIAN,)}[type(options)]
-    problems = {family.name: (family, obstacles(family, options)) for family in candidates}
-    family, found = min(problems.values(), key=lambda each: len(each[1]))
+    candidates = [family for family in (GPT2, LLAMA, BERT, MARIAN) if family.kind == options.kind]
+    if not candidates:
+        raise UserError(f"{model} is a model of the kind {options.kind!r}, of which transformers has none.")
+    family, found = min(((family, obstacles(family, options)) for family in candidates), key=lambda each: len(each[1]))
     if not recipe.tokenizer.shared:
         found.append(f"tokenizer.shared is false; a {family.name} has one vocabulary")
     if found:

@@ -16,6 +16,7 @@ from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
 
 Settings = dict[str, Any]  # another library's config.json
+ROLES = ("pad", "bos", "eos", "unk", "mask")  # of special tokens
 
 ACTIVATIONS = {  # theirs → ours; of several that are the same function, the first is the one we write
     "relu": "relu",
@@ -60,7 +61,7 @@ def options_of(family: Family, settings: Settings, where: str) -> dict[str, Any]
     options: dict[str, Any] = {"kind": family.kind, **family.zeros, **family.fixed}
     for option, keys in family.keys.items():
         values = [settings[key] for key in keys if key in settings]
-        if any(value != values[0] for value in values):
+        if any(value != values[0] for value in values[1:]):
             found = ", ".join(f"{key} {settings[key]!r}" for key in keys if key in settings)
             problems.append(f"{found} differ; supported: equal ones")
         if values:
@@ -131,9 +132,6 @@ def recipe_of(task: str, options: dict[str, Any], vocabulary: int, specials: dic
         data["max_length"] = max(1, min(128, room - 2))
     tokenizer = {"kind": "imported", "vocabulary": vocabulary, **{role: "" for role in ROLES}, **specials}
     return config.from_dict({"task": task, "data": data, "tokenizer": tokenizer, "model": options}, where)
-
-
-ROLES = ("pad", "bos", "eos", "unk", "mask")
 
 
 def blank(recipe: Recipe, vocabulary: int, labels: int) -> dict[str, Tensor]:

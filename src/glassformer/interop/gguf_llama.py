@@ -61,9 +61,9 @@ def read_gguf(path: Path) -> Imported:
         task="language",
         rules=lambda options: llama_rules(NAMES, *paired(options)),
     )
-    for key in ("name", "license"):
+    for key, label in (("name", "Name"), ("license", "Licence")):
         if value := said.get(f"general.{key}", str):
-            model.about.append(f"{key.capitalize()}: {value}.")
+            model.about.append(f"{label}: {value}.")
     return model
 
 

@@ -22,14 +22,15 @@ BERT_TOKENS = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]", "
 
 
 def read_folder(folder: Path) -> Imported:
+    where = str(folder / "config.json")
     settings = read_json(folder / "config.json")
-    family, task = _recognise(settings, str(folder / "config.json"))
+    family, task = _recognise(settings, where)
     found = under_new_names(_open(folder), family)
     tokenizer = _read_tokenizer(folder, family)
-    labels = _labels(settings, str(folder / "config.json")) if task in ("classify", "tag") else []
+    labels = _labels(settings, where) if task in ("classify", "tag") else []
     options: dict[str, object] = {"output_bias": "final_logits_bias" in found.shapes} if family is MARIAN else {}
     specials = _specials(folder, family, settings, tokenizer[1])
-    return assemble(family, settings, found, tokenizer, specials, task=task, labels=labels, options=options)
+    return assemble(family, settings, found, tokenizer, specials, task=task, labels=labels, options=options, where=where)
 
 
 def _recognise(settings: Settings, where: str) -> tuple[Family, str]:
@@ -112,8 +113,14 @@ def _read_tokenizer(folder: Path, family: Family) -> tuple[str, hf.Tokenizer]:
     path = folder / "tokenizer.json"
     if path.is_file():
         text = read_text(path)
-        return text, load_tokenizer(text, str(path))
+        rust = load_tokenizer(text, str(path))
+        if rust.truncation or rust.padding:  # settings of whoever saved it, which transformers puts aside as well
+            rust.no_truncation()
+            rust.no_padding()
+            text = rust.to_str(pretty=True)
+        return text, rust
     said = _optional(folder / "tokenizer_config.json")
+    accents = said.get("strip_accents")
     if family is GPT2 and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         rust = gpt2_vocabulary(folder / "vocab.json", folder / "merges.txt")
     elif family is BERT and (folder / "vocab.txt").is_file():
@@ -121,7 +128,7 @@ def _read_tokenizer(folder: Path, family: Family) -> tuple[str, hf.Tokenizer]:
             folder / "vocab.txt",
             lowercase=said.get("do_lower_case") is not False,
             split_han=said.get("tokenize_chinese_chars") is not False,
-            accents=said.get("strip_accents"),
+            accents=accents if isinstance(accents, bool) else None,
         )
     else:
         raise UserError(f"{folder} has no tokenizer.json. {_without_tokenizer(folder)}")

@@ -12,7 +12,8 @@ def _flatten(settings: Settings) -> Settings:
         rope = settings.get(key) or {}
         if not isinstance(rope, dict):
             rope = {"rope_type": rope}
-        flat["rope_type"] = rope.get("rope_type") or rope.get("type") or flat.get("rope_type")
+        kind = rope.get("rope_type") or rope.get("type") or "default"
+        flat["rope_type"] = flat.get("rope_type", kind) if kind == "default" else kind
         flat |= {part: rope[part] for part in ("rope_theta", "partial_rotary_factor") if part in rope}
     window, room = settings.get("sliding_window"), settings.get("max_position_embeddings", 2048)
     if isinstance(window, int) and isinstance(room, int) and window >= room:

@@ -40,6 +40,8 @@ def read_llama2c(path: Path) -> Imported:
     settings = _settings(path)
     recipe = recipe_of("language", options_of(LLAMA, settings, str(path)), settings["vocab_size"], {}, str(path))
     assert isinstance(recipe.model, GPTOptions)
+    if path.stat().st_size < 4 * recipe.model.layers * recipe.model.width**2:  # the queries' matrices alone
+        raise UserError(f"{path} is too short for the {recipe.model.layers} layers it announces. Copy it again.")
     rules = llama_rules(NAMES, *paired(recipe.model))
     found = _layout(path, recipe.model, rules, blank(recipe, settings["vocab_size"], 0))
     pieces, scores = _vocabulary(path, settings["vocab_size"])

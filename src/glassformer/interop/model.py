@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers as hf
 from torch import Tensor
 
-from glassformer.config import Recipe
+from glassformer.config import Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.interop.family import ROLES, Family, Settings, blank, options_of, recipe_of
 from glassformer.interop.rules import Rule, plan
@@ -36,15 +36,18 @@ def assemble(
     labels: Sequence[str] = (),
     rules: Callable[[Any], list[Rule]] | None = None,
     options: dict[str, object] | None = None,
+    where: str = "",
 ) -> Imported:
     """Settings, tensors and a vocabulary → a model of ours. `rules` gives those of another format than the family's own,
-    `options` what the tensors show and the settings do not say."""
-    where = found.where
+    `options` what the tensors show and the settings do not say, `where` the file of the settings, if it is another."""
+    where = where or found.where
     chosen = {**options_of(family, settings, where), **(options or {})}
     rows: Any = settings.get("vocab_size", family.defaults["vocab_size"])
     recipe = recipe_of(task, chosen, rows, {role: specials.get(role, "") for role in ROLES}, where)
     _check_specials(recipe, where)
     size = _check_size(tokenizer[1], rows, where)
+    if (depth := _depth(recipe)) > len(found.shapes):  # before so many layers are built, if only without numbers
+        raise UserError(f"{where}: it says {depth} layers, but {found.where} has {len(found.shapes)} tensors in all.")
 
     empty = blank(recipe, rows, len(labels))
     steps = plan(rules(recipe.model) if rules else family.rules(recipe.model, task), empty)
@@ -56,6 +59,11 @@ def assemble(
         weights |= {name: x[:size].clone() for name, x in weights.items() if _by_token(name, task)}
     recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocabulary=size))
     return Imported(recipe, weights, tokenizer[0], list(labels), about)
+
+
+def _depth(recipe: Recipe) -> int:
+    options = recipe.model
+    return options.encoder_layers + options.decoder_layers if isinstance(options, TransformerOptions) else options.layers
 
 
 def _by_token(name: str, task: str) -> bool:

@@ -5,13 +5,15 @@ import binascii
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers as hf
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from glassformer.errors import UserError
 from glassformer.text.tokenizer import BYTE_OF, BYTES
+
+Made = TypeVar("Made")
 
 SYMBOL_OF = {byte: symbol for symbol, byte in BYTE_OF.items()}
 MOST_BYTES = 256 << 20  # of any settings or vocabulary file; the largest known are a tenth of that
@@ -95,10 +97,13 @@ def _parts(piece: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
     parts = [piece[i : i + 1] for i in range(len(piece))]
     own = ranks[piece]
     while len(parts) > 2:
-        rank, i = min((ranks.get(parts[i] + parts[i + 1], own), i) for i in range(len(parts) - 1))
-        if rank >= own:
+        lowest, at = own, -1
+        for i in range(len(parts) - 1):
+            if (rank := ranks.get(parts[i] + parts[i + 1], own)) < lowest:
+                lowest, at = rank, i
+        if at < 0:
             break
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return (parts[0], parts[1]) if len(parts) == 2 and parts[0] in ranks and parts[1] in ranks else (b"", b"")
 
 
@@ -171,7 +176,10 @@ def add_marks(rust: hf.Tokenizer, before: Sequence[str], after: Sequence[str]) -
 
 
 def load_tokenizer(text: str, where: str) -> hf.Tokenizer:
-    return _made(where, lambda: hf.Tokenizer.from_str(text))
+    """From a tokenizer.json, tried once: some faults show only then."""
+    rust = _made(where, lambda: hf.Tokenizer.from_str(text))
+    _made(where, lambda: rust.encode("a b"))
+    return rust
 
 
 def read_text(path: Path) -> str:
@@ -206,8 +214,10 @@ def _pair(line: str, where: str) -> tuple[str, str]:
     return left, right
 
 
-def _made(where: str, make: Callable[[], hf.Tokenizer]) -> hf.Tokenizer:
+def _made(where: str, make: Callable[[], Made]) -> Made:
     try:
         return make()
-    except Exception as error:  # `tokenizers` raises bare Exception for whatever does not fit together
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # `tokenizers` raises bare Exception for whatever does not fit together, or panics
         raise UserError(f"The vocabulary of {where} does not fit together: {error}.") from None

@@ -9,15 +9,15 @@ import torch
 
 from glassformer.config import Recipe
 from glassformer.models.bert import Bert, PooledHead
-from glassformer.tasks.reading import Pooled, ReadBatch, Texts, by_budget, read_labels, write_labels
-from glassformer.tasks.task import Ids
+from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_labels, write_labels
+from glassformer.text.labelled import Example
 from glassformer.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Classified:
     texts: Texts
-    label: str
+    label: str  # an empty text has none
     probability: float
     probabilities: dict[str, float]  # of every label, the likeliest first
 
@@ -32,6 +32,7 @@ class Accuracy:
     commonest: str
     loss: float
     count: int
+    cut: int  # texts longer than the model reads, judged by their beginning
 
 
 class Classify(Pooled):
@@ -48,43 +49,36 @@ class Classify(Pooled):
         super().save_words(folder)
         write_labels(folder, self.labels)
 
-    def batch(self, rows: Sequence[tuple[Ids, Ids]], labels: Sequence[int]) -> ReadBatch:
+    def batch(self, rows: Sequence[Row], labels: Sequence[int]) -> ReadBatch:
         return self.gather(rows, labels)
 
-    @torch.inference_mode()
     def classify_all(
         self, texts: Sequence[Texts], *, first: int = 0, progress: Callable[[int], None] = lambda n: None
     ) -> list[Classified]:
         """One answer for each; `first` is how many came before these, for messages that number them."""
-        rows = self.encode(texts)
-        for number, (ids, _) in enumerate(rows, start=first + 1):
-            self.check_length(len(ids), f"Text {number}")
-        found: dict[int, Classified] = {}
-        for group in by_budget([len(ids) for ids, _ in rows]):
-            probabilities = self.logits(self.gather([rows[i] for i in group])).softmax(-1)
-            for i, row in zip(group, probabilities, strict=True):
-                ranked = row.argsort(descending=True).tolist()
-                each = {self.labels[k]: row[k].item() for k in ranked}
-                found[i] = Classified(texts[i], self.labels[ranked[0]], row[ranked[0]].item(), each)
-            progress(len(group))
-        return [found[i] for i in range(len(texts))]
+        found = []
+        for each, logits in self.answers(texts, "Text", first, progress):
+            ranked = [] if logits is None else sorted(zip(logits.softmax(-1).tolist(), self.labels, strict=True), reverse=True)
+            probability, label = ranked[0] if ranked else (0.0, "")
+            found.append(Classified(each, label, probability, {name: p for p, name in ranked}))
+        return found
 
-    @torch.inference_mode()
-    def evaluate(
-        self, texts: Sequence[Texts], labels: Sequence[str], *, progress: Callable[[int], None] = lambda n: None
-    ) -> Accuracy:
-        wanted = torch.tensor([self.labels.index(label) for label in labels])
-        rows = self.encode(texts)
-        given = torch.zeros_like(wanted)
-        loss = 0.0
-        for group in by_budget([len(ids) for ids, _ in rows]):
-            log_p = self.logits(self.gather([rows[i] for i in group])).log_softmax(-1)
-            loss -= log_p.gather(1, wanted[group].unsqueeze(1)).sum().item()
-            given[group] = log_p.argmax(-1)
-            progress(len(group))
-        commonest, most = Counter(labels).most_common(1)[0]
-        accuracy = (given == wanted).double().mean().item()
-        return Accuracy(accuracy, macro_f1(given, wanted), most / len(labels), commonest, loss / len(labels), len(labels))
+    def evaluate(self, examples: Sequence[Example], *, progress: Callable[[int], None] = lambda n: None) -> Accuracy:
+        number = {label: i for i, label in enumerate(self.labels)}
+        wanted = torch.tensor([number[example.label] for example in examples])
+        rows, cut = self.encode_cut([example.texts for example in examples])
+        log_p = torch.stack(self.each_logits(rows, progress)).log_softmax(-1)
+        given = log_p.argmax(-1)
+        commonest, most = Counter(example.label for example in examples).most_common(1)[0]
+        return Accuracy(
+            (given == wanted).double().mean().item(),
+            macro_f1(given, wanted),
+            most / len(examples),
+            commonest,
+            -log_p.gather(1, wanted.unsqueeze(1)).mean().item(),
+            len(examples),
+            cut,
+        )
 
 
 def macro_f1(given: torch.Tensor, wanted: torch.Tensor) -> float:

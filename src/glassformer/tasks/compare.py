@@ -1,5 +1,6 @@
 """Compare: how two texts relate: a label such as entailment or paraphrase, or a number such as relatedness."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 
 from glassformer.config import LabelData, Recipe
+from glassformer.errors import UserError
 from glassformer.models.bert import Bert, PooledHead
 from glassformer.tasks.classify import Classify
-from glassformer.tasks.reading import Pooled, ReadBatch, Texts, by_budget, read_labels, write_labels
-from glassformer.tasks.task import Ids
+from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_json, write_labels
+from glassformer.text.labelled import Example
 from glassformer.text.tokenizer import Tokenizer
 
 
@@ -24,6 +26,7 @@ class Correlation:
     mean_mse: float  # of saying the mean every time
     loss: float
     count: int
+    cut: int  # pairs longer than the model reads, judged by their beginnings
 
 
 class Compare(Classify):
@@ -33,20 +36,20 @@ class Compare(Classify):
 class Score(Pooled):
     """The same with a number as the answer: the head's one output is (number − mean) / deviation of the training data."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, scale: dict[str, float]) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, mean: float, deviation: float) -> None:
         super().__init__(recipe, tokenizer)
-        self.mean, self.deviation = scale["mean"], scale["deviation"]
+        self.mean, self.deviation = mean, deviation
         self.model = Bert(self.options, tokenizer.size, PooledHead(self.options, 1), pad=tokenizer.pad)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Score":
-        return cls(recipe, Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer), read_labels(folder))
+        return cls(recipe, Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer), *_read_scale(folder / "labels.json"))
 
     def save_words(self, folder: Path) -> None:
         super().save_words(folder)
         write_labels(folder, {"mean": self.mean, "deviation": self.deviation})
 
-    def batch(self, rows: Sequence[tuple[Ids, Ids]], labels: Sequence[float]) -> ReadBatch:
+    def batch(self, rows: Sequence[Row], labels: Sequence[float]) -> ReadBatch:
         return self.gather(rows, [(label - self.mean) / self.deviation for label in labels])
 
     def loss(self, batch: ReadBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -54,23 +57,17 @@ class Score(Pooled):
         squares = (self.logits(batch).squeeze(1) - batch.labels).square().sum()
         return squares, squares.detach()
 
-    @torch.inference_mode()
     def score_all(
         self, texts: Sequence[Texts], *, first: int = 0, progress: Callable[[int], None] = lambda n: None
-    ) -> list[float]:
-        rows = self.encode(texts)
-        for number, (ids, _) in enumerate(rows, start=first + 1):
-            self.check_length(len(ids), f"Pair {number}")
-        found = torch.zeros(len(rows))
-        for group in by_budget([len(ids) for ids, _ in rows]):
-            found[group] = self.logits(self.gather([rows[i] for i in group])).squeeze(1)
-            progress(len(group))
-        return (found * self.deviation + self.mean).tolist()
+    ) -> list[float | None]:
+        """A number for each pair, none for an empty one; `first` is how many came before these, for messages that number them."""
+        found = self.answers(texts, "Pair", first, progress)
+        return [None if logits is None else logits.item() * self.deviation + self.mean for _, logits in found]
 
-    def evaluate(
-        self, texts: Sequence[Texts], labels: Sequence[float], *, progress: Callable[[int], None] = lambda n: None
-    ) -> Correlation:
-        given, wanted = np.array(self.score_all(texts, progress=progress)), np.array(labels)
+    def evaluate(self, examples: Sequence[Example], *, progress: Callable[[int], None] = lambda n: None) -> Correlation:
+        wanted = np.array([number_of(example) for example in examples])
+        rows, cut = self.encode_cut([example.texts for example in examples])
+        given = torch.cat(self.each_logits(rows, progress)).double().numpy() * self.deviation + self.mean
         mse = float(((given - wanted) ** 2).mean())
         return Correlation(
             _pearson(given, wanted),
@@ -78,7 +75,8 @@ class Score(Pooled):
             mse,
             float(wanted.var()),
             mse / self.deviation**2,
-            len(labels),
+            len(examples),
+            cut,
         )
 
 
@@ -86,6 +84,27 @@ def of(recipe: Recipe) -> type[Compare] | type[Score]:
     """The class of a recipe's answer."""
     assert isinstance(recipe.data, LabelData)
     return Score if recipe.data.score else Compare
+
+
+def number_of(example: Example) -> float:
+    try:
+        number = float(example.label)
+    except ValueError:
+        number = math.nan
+    if not abs(number) < 1e30:  # also nan
+        raise UserError(f"{example.place}: with data.score = true the label must be a number; found {example.label!r}.")
+    return number
+
+
+def _read_scale(path: Path) -> tuple[float, float]:
+    scale = read_json(path)
+    try:
+        mean, deviation = float(scale["mean"]), float(scale["deviation"])
+    except (KeyError, TypeError, ValueError):
+        mean, deviation = math.nan, math.nan
+    if not (math.isfinite(mean) and 0 < deviation < math.inf):
+        raise UserError(f"{path} is damaged: it must have the mean and the deviation of the scores. Copy or train it again.")
+    return mean, deviation
 
 
 def _pearson(a: np.ndarray, b: np.ndarray) -> float:

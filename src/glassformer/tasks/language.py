@@ -4,6 +4,7 @@ import codecs
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from glassformer.decoding.search import walk
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.gpt import GPT
+from glassformer.tasks import tokens
 from glassformer.tasks.task import Ids, Task
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace, recording
+from glassformer.trace import Edit, Trace, run
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,16 @@ class Language(Task):
     def fit(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda tokens: None) -> Fit:
         """How well these documents are foreseen, each token from at least half a window."""
         ids = self.packed(texts)
+        if len(ids) < 2:
+            raise UserError(f"The text has {len(ids)} tokens; to judge a model it needs at least 2: one to read, one to foresee.")
         nll = self.nll(ids, overlap=self.window // 2, progress=progress)
-        characters, words = counts(texts)
-        return Fit(nll / max(1, len(ids) - 1), len(ids) - 1, characters, words)
+        return Fit(nll / (len(ids) - 1), len(ids) - 1, *self.counts(texts))
+
+    def counts(self, texts: Sequence[str]) -> tuple[int, int]:
+        """Characters, with one for each document's end if that has a mark; words by spaces, with one for each line's end."""
+        characters = sum(map(len, texts)) + (len(texts) if self.data.documents == "line" else 0)
+        words = sum(len(line.split()) + 1 for text in texts for line in text.removesuffix("\n").split("\n"))
+        return characters, words
 
     def packed(self, texts: Sequence[str]) -> Ids:
         """Documents one after another, with the end mark between them if each line is a document."""
@@ -173,31 +182,20 @@ class Language(Task):
         """
         options = options or self.recipe.generation
         begun = self.prompt_ids(prompt)
-        writers = [_Writer(self.tokenizer, Continuation(prompt), stop, options.max_tokens) for _ in range(samples)]
-        generators = [torch.Generator().manual_seed(seed + sample) for sample in range(samples)]
-        alive = list(range(samples))
-        while alive:
-            texts = [[*begun, *writers[sample].done.ids] for sample in alive]
+        writers = [
+            _Writer(self.tokenizer, Continuation(prompt), stop, options.max_tokens, seed + sample, partial(write, sample))
+            for sample in range(samples)
+        ]
+        while going := [writer for writer in writers if writer.going]:
+            texts = [[*begun, *writer.done.ids] for writer in going]
             if len(texts[0]) >= self.window:
                 texts = [ids[-(self.window // 2) :] for ids in texts]
-            read = torch.tensor(texts)
-            self._walk(read, [writers[i] for i in alive], [generators[i] for i in alive], options, alive, write, len(begun))
-            alive = [sample for sample in alive if writers[sample].going]
+            self._walk(torch.tensor(texts), going, begun, options)
         return [writer.done for writer in writers]
 
-    def _walk(
-        self,
-        read: Tensor,
-        writers: list["_Writer"],
-        generators: list[torch.Generator],
-        options: GenerationOptions,
-        names: list[int],
-        tell: Callable[[int, str], None],
-        prompt_length: int,
-    ) -> None:
+    def _walk(self, read: Tensor, writers: list["_Writer"], prompt: Ids, options: GenerationOptions) -> None:
         """Goes on from the texts read (B, T) until all have ended or the window is full."""
         log_probs = torch.empty(0)
-        prompt = read[0, :prompt_length].tolist()
 
         def choose(logits: Tensor, rows: Tensor) -> Tensor:
             nonlocal log_probs
@@ -207,13 +205,12 @@ class Language(Task):
             if options.temperature == 0:
                 return logits.argmax(-1)
             probs = distribution(logits, temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
-            return draw(probs, [generators[row] for row in rows.tolist()])
+            return draw(probs, [writers[row].generator for row in rows.tolist()])
 
         def write(rows: Tensor, ids: Tensor) -> Tensor:
             chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
             for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen, strict=True):
-                if text := writers[row].put(token, log_prob):
-                    tell(names[row], text)
+                writers[row].put(token, log_prob)
             return torch.tensor([writers[row].going for row in rows.tolist()])
 
         same = bool((read == read[0]).all())  # one prompt is read once, however many samples go on from it
@@ -224,56 +221,58 @@ class Language(Task):
 
     # -- looking inside
 
-    @torch.inference_mode()
-    def trace(self, text: str, *, edits: dict[str, Edit] | None = None) -> Trace:
-        """Every named tensor of one pass over the text."""
+    def trace(self, text: str, *, max_tokens: int = 0, edits: dict[str, Edit] | None = None) -> Trace:
+        """Every named tensor of one pass over the text and the likeliest `max_tokens` tokens after it, if the window has room."""
         ids = self.prompt_ids(text)
-        with recording(self.model, edits) as tensors:
-            self.model.logits(self.model(torch.tensor([ids])))
-        return Trace(tensors, source=[], target=self.tokenizer.spell(ids))
+        pieces = tokens.read(self.tokenizer, text)
+        begin = [tokens.mark(self.tokenizer, id) for id in ids[: len(ids) - len(pieces)]]
+        most = min(max_tokens, self.window - len(ids))
+        greedy = GenerationOptions(temperature=0.0, max_tokens=most)
+        more = self.generate(text, greedy)[0].ids if most > 0 else []
+        read = [*begin, *pieces, *tokens.written(self.tokenizer, more, len(text), goes_on=bool(text))]
+        about = {"task": self.recipe.task, "text": text, "written": len(more)}
+        return run(self.model, target=read, about=about, edits=edits)
 
 
 class _Writer:
     """Turns the tokens of one sample into text: no half characters, and nothing that may yet become a stop string."""
 
-    def __init__(self, tokenizer: Tokenizer, done: Continuation, stop: Sequence[str], most: int) -> None:
-        self.tokenizer, self.done, self.stop, self.most = tokenizer, done, [s for s in stop if s], most
+    def __init__(
+        self, tokenizer: Tokenizer, done: Continuation, stop: Sequence[str], most: int, seed: int, tell: Callable[[str], None]
+    ) -> None:
+        self.tokenizer, self.done, self.stop, self.most, self.tell = tokenizer, done, [s for s in stop if s], most, tell
+        self.generator = torch.Generator().manual_seed(seed % 2**64)
         self.going = True
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = ""  # all of it, of which `done.text` is what was told
+        self._held = ""  # what was not told yet
+        self._understood = " " if tokenizer.spaced and not done.prompt else ""  # the space before the first word of all
 
-    def put(self, token: int, log_prob: float) -> str:
-        """The text that this token makes certain."""
+    def put(self, token: int, log_prob: float) -> None:
+        """Takes a token, and tells the text that it makes certain."""
         if token == self.tokenizer.eos:
             return self._finish("end")
         self.done.ids.append(token)
         self.done.log_probs.append(log_prob)
-        self._text += self._decoder.decode(self.tokenizer.bytes_of(token))
-        found = [at for at in (self._text.find(s) for s in self.stop) if at >= 0]
+        if new := self._decoder.decode(self.tokenizer.bytes_of(token)):
+            self._held += new.removeprefix(self._understood)
+            self._understood = ""
+        found = [at for at in (self._held.find(s) for s in self.stop) if at >= 0]
         if found:
-            self._text = self._text[: min(found)]
+            self._held = self._held[: min(found)]
             return self._finish("stop")
         if len(self.done.ids) >= self.most:
-            self._text += self._decoder.decode(b"", final=True)
             return self._finish("length")
-        held = max((_overlap(self._text, s) for s in self.stop), default=0)
-        return self._tell(len(self._text) - held)
+        self._tell(len(self._held) - max((_overlap(self._held, s) for s in self.stop), default=0))
 
-    def _finish(self, why: str) -> str:
+    def _finish(self, why: str) -> None:
         self.going, self.done.ended = False, why
-        return self._tell(len(self._text))
+        self._tell(len(self._held))
 
-    def _tell(self, end: int) -> str:
-        new = self._text[len(self.done.text) : end]
+    def _tell(self, count: int) -> None:
+        new, self._held = self._held[:count], self._held[count:]
         self.done.text += new
-        return new
-
-
-def counts(texts: Sequence[str]) -> tuple[int, int]:
-    """Characters, with one for each document's end; words by spaces, with one for each line's end."""
-    characters = sum(len(text) + 1 for text in texts)
-    words = sum(len(line.split()) + 1 for text in texts for line in text.removesuffix("\n").split("\n"))
-    return characters, words
+        if new:
+            self.tell(new)
 
 
 def _overlap(text: str, stop: str) -> int:

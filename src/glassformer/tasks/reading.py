@@ -1,7 +1,7 @@
 """What the tasks of an encoder share: `<bos> text <eos>`, perhaps a second text, in batches."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from glassformer.config import BertOptions, Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.bert import Bert
+from glassformer.tasks import tokens
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace, recording
+from glassformer.trace import Edit, Token, Trace, run
 
 Texts = tuple[str, ...]  # one, or two to compare
+Row = tuple[Ids, Ids]  # what is read, and the type of each token
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,19 @@ class Reader(Task):
         self.recipe = recipe
         self.options = recipe.model
         self.tokenizer = tokenizer
+        marks = {"pad": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos}
+        if missing := [f"tokenizer.{name}" for name, id in marks.items() if id < 0]:
+            raise UserError(f"An encoder reads texts between marks, and fills them up: {', '.join(missing)} must not be empty.")
 
     def save_words(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer.json")
 
-    def around(self, ids: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+    def around(self, ids: Ids, second: Ids | None = None) -> Row:
         """What is read, and the type of each token: `<bos> a <eos>`, or `<bos> a <eos> b <eos>`."""
         bos, eos = self.tokenizer.bos, self.tokenizer.eos
         first = [bos, *ids, eos]
         rest = [] if second is None else [*second, eos]
-        return first + rest, [0] * len(first) + [min(1, self.options.types - 1)] * len(rest)
+        return first + rest, [0] * len(first) + [int(self.options.types > 1)] * len(rest)
 
     def check_length(self, length: int, what: str) -> None:
         if length > self.options.max_length:
@@ -62,9 +67,7 @@ class Reader(Task):
                 f"{what} is {length} tokens long with its marks; this model reads at most {self.options.max_length}. Shorten it."
             )
 
-    def gather(
-        self, rows: Sequence[tuple[Ids, Ids]], labels: Sequence[Any] = (), places: Sequence[Sequence[int]] | None = None
-    ) -> ReadBatch:
+    def gather(self, rows: Sequence[Row], labels: Sequence[Any] = (), places: Sequence[Sequence[int]] | None = None) -> ReadBatch:
         """Rows of (ids, types) → tensors; `places` are those tokens of each row that have a label."""
         lengths = torch.tensor([len(ids) for ids, _ in rows]).unsqueeze(1)
         ids = pad([ids for ids, _ in rows], self.tokenizer.pad)
@@ -86,26 +89,70 @@ class Reader(Task):
         nll = -log_p.gather(1, batch.labels.unsqueeze(1)).sum()
         return (1 - smoothing) * nll - smoothing * log_p.mean(1).sum(), nll.detach()
 
-    @torch.inference_mode()
-    def trace_ids(self, ids: Ids, types: Ids, edits: dict[str, Edit] | None = None) -> Trace:
-        """Every named tensor of one pass."""
-        with recording(self.model, edits) as tensors:
-            self.model.logits(self.model(torch.tensor([ids]), torch.tensor([types])))
-        return Trace(tensors, source=self.tokenizer.spell(ids), target=[])
+    def trace_pieces(self, texts: Texts, pieces: Sequence[list[Token]], edits: dict[str, Edit] | None) -> Trace:
+        """Every named tensor of one pass over one text or two, and the pieces of each."""
+        first, second = pieces[0], pieces[1] if len(pieces) > 1 else None
+        begin, end = tokens.mark(self.tokenizer, self.tokenizer.bos), tokens.mark(self.tokenizer, self.tokenizer.eos)
+        read = [begin, *first, end, *([] if second is None else [*second, end])]
+        _, types = self.around([t.id for t in first], None if second is None else [t.id for t in second])
+        self.check_length(len(read), "The text")
+        about = {"task": self.recipe.task, **dict(zip(("text", "second"), texts, strict=False))}
+        return run(self.model, source=read, types=types, about=about, edits=edits)
 
 
 class Pooled(Reader):
     """One answer for a text, or for two that are compared."""
 
-    def encode(self, texts: Sequence[Texts]) -> list[tuple[Ids, Ids]]:
-        """What is read of each text or pair of texts, and the types."""
+    def pieces(self, texts: Sequence[Texts]) -> list[tuple[Ids, ...]]:
         columns = [self.tokenizer.encode_batch(list(column)) for column in zip(*texts, strict=True)]
-        return [self.around(*ids) for ids in zip(*columns, strict=True)]
+        return list(zip(*columns, strict=True))
+
+    def encode(self, texts: Sequence[Texts]) -> list[Row]:
+        """What is read of each text or pair of texts, and the types."""
+        return [self.around(*pieces) for pieces in self.pieces(texts)]
+
+    def encode_cut(self, texts: Sequence[Texts]) -> tuple[list[Row], int]:
+        """The same, but no more of each than the model reads; and how many that has cut."""
+        whole = self.pieces(texts)
+        room = self.options.max_length - 1 - len(texts[0])
+        rows = [self.around(*shortened(pieces, room)) for pieces in whole]
+        return rows, sum(sum(map(len, pieces)) > room for pieces in whole)
+
+    @torch.inference_mode()
+    def each_logits(self, rows: Sequence[Row], progress: Callable[[int], None]) -> list[Tensor]:
+        """The outputs for each row, computed in batches, which changes no result."""
+        found = [torch.empty(0)] * len(rows)
+        for group in by_budget([len(ids) for ids, _ in rows]):
+            for i, logits in zip(group, self.logits(self.gather([rows[i] for i in group])), strict=True):
+                found[i] = logits
+            progress(len(group))
+        return found
+
+    def answers(
+        self, texts: Sequence[Texts], what: str, first: int, progress: Callable[[int], None]
+    ) -> Iterator[tuple[Texts, Tensor | None]]:
+        """Each of the texts with its outputs, or with none if it is empty; `what` they are, and how many came before them, is for
+        messages that number them."""
+        filled = [i for i, each in enumerate(texts) if any(text.strip() for text in each)]
+        rows = self.encode([texts[i] for i in filled])
+        for i, (ids, _) in zip(filled, rows, strict=True):
+            self.check_length(len(ids), f"{what} {first + i + 1}")
+        found = dict(zip(filled, self.each_logits(rows, progress), strict=True))
+        return ((each, found.get(i)) for i, each in enumerate(texts))
 
     def trace(self, *texts: str, edits: dict[str, Edit] | None = None) -> Trace:
-        ids, types = self.encode([texts])[0]
-        self.check_length(len(ids), "The text")
-        return self.trace_ids(ids, types, edits)
+        wanted = 2 if self.recipe.task == "compare" else 1
+        if len(texts) != wanted:
+            raise UserError(f"This model reads {'two texts' if wanted == 2 else 'one text'}; found {len(texts)}.")
+        return self.trace_pieces(texts, [tokens.read(self.tokenizer, text) for text in texts], edits)
+
+
+def shortened(texts: Sequence[Ids], room: int) -> list[Ids]:
+    """Texts without their ends, of two the longer one's first, so that together they find room."""
+    kept = [len(ids) for ids in texts]
+    while sum(kept) > room:
+        kept[kept.index(max(kept))] -= 1
+    return [ids[:count] for ids, count in zip(texts, kept, strict=True)]
 
 
 def by_budget(lengths: Sequence[int], tokens: int = 4096) -> Iterator[list[int]]:
@@ -120,12 +167,18 @@ def by_budget(lengths: Sequence[int], tokens: int = 4096) -> Iterator[list[int]]
         yield batch
 
 
-def read_labels(folder: Path) -> Any:
-    path = folder / "labels.json"
+def read_labels(folder: Path) -> list[str]:
+    labels = read_json(folder / "labels.json")
+    if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{folder / 'labels.json'} is damaged: it must be a list of the labels' names. Copy or train it again.")
+    return labels
+
+
+def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}. It lists the labels of the model.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {error}. It says what the answers of the model mean.") from None
 
 
 def write_labels(folder: Path, labels: Any) -> None:

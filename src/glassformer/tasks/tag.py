@@ -7,25 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from glassformer.config import Recipe, TagData
 from glassformer.models.bert import Bert, TokenHead
+from glassformer.tasks import tokens
 from glassformer.tasks.reading import ReadBatch, Reader, by_budget, read_labels, write_labels
 from glassformer.tasks.task import Ids
 from glassformer.text.labelled import Sentence, scheme_of, spans
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace
+from glassformer.trace import Edit, Token, Trace
 
-# A Chinese character; an English ending such as n't or 's; a word or number with what is written inside it; anything else alone.
-WORD = re.compile(
-    r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
-    r"|n['’]t\b|['’](?:s|m|d|re|ve|ll)\b"
-    r"|\d+(?:[.,:/]\d+)*"
-    r"|[^\W\d_\u3400-\u4dbf\u4e00-\u9fff]+?(?=n['’]t\b)"
-    r"|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:\.[^\W_]\b)*"
-    r"|\.{2,}|-{2,}|[^\w\s]|_+",
-    re.IGNORECASE,
+HAN = r"\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+WORD = re.compile(  # near to how English treebanks part words; Chinese ones are given with --words
+    rf"""
+      [{HAN}]                                       # a Chinese character
+    | (?:https?://|www\.)[^\s<>"]*[^\s<>".,;:!?')\]]  # an address, without the full stop after it
+    | [\w.+-]{{1,64}}@[\w-]+(?:\.[\w-]+)+
+    | n['’]t\b | ['’](?:s|m|d|re|ve|ll)\b            # endings: do n't, it 's
+    | [^\W\d_{HAN}]+?(?=n['’]t\b) | can(?=not\b)
+    | \d+(?:[.,:/]\d+)*(?:(?:st|nd|rd|th|s)\b)?      # 1,000  9:30  2nd  1990s
+    | (?:[^\W\d_{HAN}]\.){{2,}}                      # U.S.
+    | (?:mr|mrs|ms|dr|st|jr|sr|inc|corp|co|vs)\.
+    | [^\W\d_{HAN}][^\W_{HAN}]*(?:[._][^\W\d_{HAN}][^\W_{HAN}]+)*  # a word or a name: Q1  notes.txt
+    | [:;]-?[()DP](?!\w)                            # :-)
+    | ([^\w\s])\1*                                 # a sign, or several alike: !!!
+    | _+
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
+SPACED = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -77,18 +88,21 @@ class Tag(Reader):
 
     def encode(self, text: str, starts: Sequence[int]) -> tuple[Ids, list[int]]:
         """The pieces of a text, and which of them each word that starts at one of `starts` begins with."""
-        pieces = self.tokenizer.pieces(text)
-        at, places = 0, []
-        for start in starts:
-            while at < len(pieces) and pieces[at].end <= start:
-                at += 1
-            places.append(min(at, len(pieces) - 1))
-        return [piece.id for piece in pieces], places
+        before, *words = self.tokenizer.encode_batch(cut(text, starts))
+        ids, places = list(before), []
+        for word in words:
+            visible = (i for i, id in enumerate(word) if not self.tokenizer.bytes_of(id).isspace())
+            places.append(len(ids) + next(visible, 0))
+            ids += word
+        return ids, places
 
     def encode_sentence(self, sentence: Sentence) -> tuple[Ids, list[int]]:
         return self.encode(*joined(sentence))
 
-    def batch(self, rows: Sequence[tuple[Ids, list[int]]], labels: Sequence[Sequence[int]]) -> ReadBatch:
+    def fits(self, sentence: Sentence) -> bool:
+        return len(self.encode_sentence(sentence)[0]) + 2 <= self.options.max_length
+
+    def batch(self, rows: Sequence[tuple[Ids, list[int]]], labels: Sequence[Sequence[int]] = ()) -> ReadBatch:
         """Pieces and places of some sentences, and the label of each word."""
         around = [self.around(ids) for ids, _ in rows]
         flat = [label for sentence in labels for label in sentence]
@@ -99,27 +113,34 @@ class Tag(Reader):
         self, texts: Sequence[str], *, split: bool = True, first: int = 0, progress: Callable[[int], None] = lambda n: None
     ) -> list[Tagged]:
         """The words of each text with their labels; without `split`, words are what stands between spaces."""
-        found = [[m.span() for m in (WORD if split else re.compile(r"\S+")).finditer(text)] for text in texts]
+        found = [[m.span() for m in (WORD if split else SPACED).finditer(text)] for text in texts]
         rows = [self.encode(text, [start for start, _ in words]) for text, words in zip(texts, found, strict=True)]
         for number, (ids, _) in enumerate(rows, start=first + 1):
             self.check_length(len(ids) + 2, f"Sentence {number}")
-        answers: dict[int, Tagged] = {i: Tagged(texts[i], [], []) for i in range(len(texts)) if not found[i]}
-        order = [i for i in range(len(texts)) if found[i]]
+        answers = [Tagged(text, [], []) for text in texts]
+        order = [i for i, words in enumerate(found) if words]
         for group in by_budget([len(rows[i][0]) for i in order]):
             chosen = [order[k] for k in group]
-            batch = self.batch([rows[i] for i in chosen], [[0] * len(found[i]) for i in chosen])
-            best = self.logits(batch).softmax(-1).max(-1)
-            answer = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-            for i in chosen:
-                words = [Word(texts[i][a:b], self.labels[k], p, a, b) for (a, b), (k, p) in zip(found[i], answer, strict=False)]
-                answers[i] = Tagged(texts[i], words, spans([word.label for word in words], self.scheme))
+            best = self.logits(self.batch([rows[i] for i in chosen])).softmax(-1).max(-1)
+            counts = [len(found[i]) for i in chosen]
+            for i, labels, probabilities in zip(chosen, best.indices.split(counts), best.values.split(counts), strict=True):
+                answers[i] = self._tagged(texts[i], found[i], labels.tolist(), probabilities.tolist())
             progress(len(group))
-        return [answers[i] for i in range(len(texts))]
+        return answers
+
+    def _tagged(self, text: str, places: list[tuple[int, int]], labels: list[int], probabilities: list[float]) -> Tagged:
+        words = [
+            Word(text[start:end], self.labels[label], probability, start, end)
+            for (start, end), label, probability in zip(places, labels, probabilities, strict=True)
+        ]
+        return Tagged(text, words, spans([word.label for word in words], self.scheme))
 
     @torch.inference_mode()
     def evaluate(self, sentences: Sequence[Sentence], *, progress: Callable[[int], None] = lambda n: None) -> TagScore:
         known = {label: i for i, label in enumerate(self.labels)}
         rows = [self.encode_sentence(sentence) for sentence in sentences]
+        for sentence, (ids, _) in zip(sentences, rows, strict=True):
+            self.check_length(len(ids) + 2, f"{sentence.place}: the sentence")
         loss, right, count = 0.0, 0, 0
         hits, given_spans, wanted_spans = 0, 0, 0
         for group in by_budget([len(ids) for ids, _ in rows]):
@@ -127,9 +148,8 @@ class Tag(Reader):
             batch = self.batch([rows[i] for i in group], wanted)
             log_p = self.logits(batch).log_softmax(-1)
             loss -= log_p.gather(1, batch.labels.unsqueeze(1)).sum().item()
-            given = iter(log_p.argmax(-1).tolist())
-            for i, labels in zip(group, wanted, strict=True):
-                answer = [next(given) for _ in labels]
+            given = log_p.argmax(-1).split([len(labels) for labels in wanted])
+            for i, answer, labels in zip(group, map(Tensor.tolist, given), wanted, strict=True):
                 right += sum(a == b for a, b in zip(answer, labels, strict=True))
                 count += len(labels)
                 ours = set(spans([self.labels[k] for k in answer], self.scheme))
@@ -151,9 +171,19 @@ class Tag(Reader):
         )
 
     def trace(self, text: str, *, edits: dict[str, Edit] | None = None) -> Trace:
-        ids, types = self.around(self.tokenizer.encode(text))
-        self.check_length(len(ids), "The text")
-        return self.trace_ids(ids, types, edits)
+        pieces: list[Token] = []
+        at = 0
+        for part in cut(text, [m.start() for m in WORD.finditer(text)]):
+            pieces += tokens.read(self.tokenizer, part, at)
+            at += len(part)
+        return self.trace_pieces((text,), [pieces], edits)
+
+
+def cut(text: str, starts: Sequence[int]) -> list[str]:
+    """What stands before the first word, and then each word with the space before it and all up to the next: so that no piece
+    belongs to two words, as one of "don't" does to do and n't."""
+    cuts = [start - (start > 0 and text[start - 1] == " ") for start in starts]
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def joined(sentence: Sentence) -> tuple[str, list[int]]:

@@ -17,10 +17,11 @@ from glassformer.decoding.state import Hypothesis, Limits
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.transformer import Transformer
+from glassformer.tasks import tokens
 from glassformer.tasks.languages import guess
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace, recording
+from glassformer.trace import Edit, Trace, run
 
 
 @dataclass(frozen=True)
@@ -199,18 +200,15 @@ class Translate(Task):
         """Every named tensor of one pass: the translation is found first (or given as ids), then read once, all steps at once."""
         into = self.direction(text, to)
         ids = self.translate(text, into).ids if target is None else target
-        pieces = self.source.pieces(text)
-        source = self.source_ids([piece.id for piece in pieces], into)
-        self._check_length(source, 1)
+        if strange := [id for id in ids if not 0 <= id < self.target.size]:
+            raise UserError(f"The target has the id {strange[0]}; this vocabulary has 0 to {self.target.size - 1}.")
+        tag = [tokens.mark(self.source, self.source.tag(f"<2{into}>"))] if self.data.both_ways else []
+        source = [*tag, *tokens.read(self.source, text), tokens.mark(self.source, self.source.eos)]
+        self._check_length([token.id for token in source], 1)
         self._check_length([self.target.bos, *ids], 1)
-        with recording(self.model, edits) as tensors:
-            self.model.logits(self.model(torch.tensor([source]), torch.tensor([[self.target.bos, *ids]])))
-        labels = [piece.text if i == 0 or piece.start != pieces[i - 1].start else "" for i, piece in enumerate(pieces)] + [
-            "<eos>"
-        ]
-        if self.data.both_ways:
-            labels.insert(0, f"<2{into}>")
-        return Trace(tensors, source=labels, target=["<bos>", *self.target.spell(ids)])
+        read = [tokens.mark(self.target, self.target.bos), *tokens.written(self.target, ids)]
+        about = {"task": self.recipe.task, "text": text, "to": into}
+        return run(self.model, source=source, target=read, about=about, edits=edits)
 
     def alignment(self, trace: Trace) -> Tensor:
         """How much each written token looked at each source token: the last block's cross-attention, mean of its heads (T, S).

@@ -58,6 +58,8 @@ class Tokenizer:
 
     def __init__(self, rust: hf.Tokenizer, options: TokenizerOptions = OWN):
         rust.encode_special_tokens = True  # special tokens in a text are plain text; not kept in the file, so set here
+        rust.no_truncation()
+        rust.no_padding()
         self._rust = rust
         self._specials = {token.content: id for id, token in sorted(rust.get_added_tokens_decoder().items()) if token.special}
         self._least = options.vocabulary if options.kind == "imported" else 0  # its model may have more rows than it has pieces
@@ -94,7 +96,9 @@ class Tokenizer:
             rust = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"There is no tokenizer {path}. Training writes it into the run folder as tokenizer.json.") from None
-        except Exception as error:  # `tokenizers` raises bare Exception for whatever it cannot parse
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # `tokenizers` raises bare Exception for what it cannot parse, and panics are not even that
             raise UserError(f"{path} is not a tokenizer file: {error}") from None
         tokenizer = cls(rust, options)
         if missing := [name for name in tokenizer._roles if name and name not in tokenizer._specials]:
@@ -191,7 +195,8 @@ class Tokenizer:
     @cached_property
     def spaced(self) -> bool:
         """Whether the space before the first word is understood, not written."""
-        return isinstance(self._rust.model, models.WordLevel | models.WordPiece) or self._underscored
+        stripped = "Strip(" in repr(self._rust.decoder)
+        return isinstance(self._rust.model, models.WordLevel | models.WordPiece) or self._underscored or stripped
 
     @cached_property
     def _underscored(self) -> bool:

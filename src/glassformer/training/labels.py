@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -15,26 +16,29 @@ from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.tasks import compare
 from glassformer.tasks.classify import Classify
-from glassformer.tasks.compare import Score
+from glassformer.tasks.compare import Score, number_of
 from glassformer.tasks.reading import ReadBatch, write_labels
-from glassformer.tasks.tag import Tag, joined
+from glassformer.tasks.tag import Tag, cut, joined
 from glassformer.text.batches import Batches, Place, Prepared, chunks, prepare
 from glassformer.text.labelled import Example, Sentence, read_examples, read_sentences
 from glassformer.training.vocabulary import vocabulary
 from glassformer.training.work import Find, Report, Validation, Work, once
 
-T = TypeVar("T", Example, Sentence)
+T = TypeVar("T")
 
 
 class Parted(Generic[T]):
     """Training and dev examples; without a dev corpus, perhaps the last part of the training examples."""
 
-    def __init__(self, train: Any, dev: Any, share: float) -> None:
-        self._train, self._dev = train, dev  # each, called, reads from the beginning
+    def __init__(self, train: Callable[[], Iterator[T]], dev: Callable[[], Iterator[T]] | None, share: float) -> None:
+        self._train = train  # each, called, reads from the beginning
+        self._dev = dev
         self._cut: int | None = None
         if not dev and share:
             count = sum(1 for _ in train())
             self._cut = count - max(1, round(count * share))
+            if not self._cut:
+                raise UserError("data.dev_share needs at least two examples to share out; the training data has one.")
 
     def train(self) -> Iterator[T]:
         return islice(self._train(), self._cut)
@@ -43,6 +47,16 @@ class Parted(Generic[T]):
         if self._dev:
             return list(self._dev())
         return [] if self._cut is None else list(islice(self._train(), self._cut, None))
+
+
+def parted_examples(data: LabelData, find: Find) -> Parted[Example]:
+    dev = (lambda: read_examples(data.dev, data, find)) if data.dev else None
+    return Parted(lambda: read_examples(data.train, data, find, training=True), dev, data.dev_share)
+
+
+def parted_sentences(data: TagData, find: Find) -> Parted[Sentence]:
+    dev = (lambda: read_sentences(data.dev, data, find)) if data.dev else None
+    return Parted(lambda: read_sentences(data.train, data, find), dev, data.dev_share)
 
 
 class LabelWork(Work):
@@ -54,20 +68,18 @@ class LabelWork(Work):
         fresh = once(prepared)
         if fresh:
             report("Reading the examples …")
-            parted: Parted[Example] = Parted(
-                lambda: read_examples(data.train, data, find, training=True),
-                (lambda: read_examples(data.dev, data, find)) if data.dev else None,
-                data.dev_share,
-            )
-            kept = _scale(parted.train()) if data.score else _labels(example.label for example in parted.train())
+            parted = parted_examples(data, find)
             dev = parted.dev()
             if data.score:
-                _check_score(dev)
+                write_labels(run, _scale(parted.train()))
+                for example in dev:
+                    number_of(example)
             else:
-                check_known(dev, list(kept), lambda example: [example.label])
+                labels = _labels(example.label for example in parted.train())
+                check_known(dev, labels)
+                write_labels(run, labels)
             vocabulary(run, recipe.tokenizer, lambda: (text for e in parted.train() for text in e.texts), start)
-            write_labels(run, kept)
-            write_text(prepared / "dev.json", json.dumps([[*example.texts, example.label] for example in dev]))
+            write_text(prepared / "dev.json", json.dumps([astuple(example) for example in dev]))
         torch.manual_seed(recipe.seed)
         self.task: Classify | Score = (compare.of(recipe) if recipe.task == "compare" else Classify).build(run, recipe)
         self._known = {} if isinstance(self.task, Score) else {label: i for i, label in enumerate(self.task.labels)}
@@ -77,16 +89,15 @@ class LabelWork(Work):
             prepare(prepared, "train", rows, largest=largest, max_length=data.max_length + 2)
         self.corpus = Prepared(prepared, "train")
         saved = json.loads((prepared / "dev.json").read_text(encoding="utf-8"))
-        most = self.task.options.max_length
-        reads = self.task.encode([tuple(row[:-1]) for row in saved]) if saved else []
-        self.dev = [row for row, (ids, _) in zip(saved, reads, strict=True) if len(ids) <= most]
+        self.dev = [Example(tuple(texts), label, place) for texts, label, place in saved]
         self.has_dev = bool(self.dev)
         about = self.corpus.about
         self.data = f"{', '.join(data.train)}: {about['pairs']:,} examples, {about['skipped']:,} left out as too long"
         left = f" ({about['skipped']:,} longer than {data.max_length} tokens left out)" if about["skipped"] else ""
         report(f"{about['pairs']:,} training examples{left}; {len(self.dev):,} dev examples.")
         if isinstance(self.task, Classify):
-            report(self._balance())
+            numbers = (kept[0] for _, kept in _each(self.corpus))
+            report(balance(Counter(self.task.labels[i] for i in numbers), Counter(example.label for example in self.dev)))
 
     def _rows(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], list[int]]]:
         """The ids around the texts and, as one more, the label's number."""
@@ -96,7 +107,7 @@ class LabelWork(Work):
             if isinstance(self.task, Classify):
                 label = self._known[example.label]
             else:
-                label = int(np.float32(example.label).view(np.uint32))  # the bits of the number: ids are whole
+                label = int(np.float32(number_of(example)).view(np.uint32))  # the bits of the number: ids are whole
             yield ids, [label, second]
 
     def _unpacked(self, ids: list[int], kept: list[int]) -> tuple[tuple[list[int], list[int]], Any]:
@@ -114,21 +125,13 @@ class LabelWork(Work):
             yield self.task.batch([row for row, _ in each], [label for _, label in each]), after
 
     def validate(self) -> Validation:
-        texts = [tuple(row[:-1]) for row in self.dev]
         if isinstance(self.task, Classify):
-            found = self.task.evaluate(texts, [row[-1] for row in self.dev])
+            found = self.task.evaluate(self.dev)
             entry = {"dev_loss": found.loss, "accuracy": found.accuracy, "macro_f1": found.macro_f1}
             return Validation({key: round(x, 4) for key, x in entry.items()}, found.accuracy, found.loss)
-        judged = self.task.evaluate(texts, [float(row[-1]) for row in self.dev])
+        judged = self.task.evaluate(self.dev)
         entry = {"dev_loss": judged.loss, "pearson": judged.pearson, "spearman": judged.spearman, "mse": judged.mse}
         return Validation({key: round(x, 4) for key, x in entry.items()}, judged.pearson, judged.loss)
-
-    def _balance(self) -> str:
-        """How uneven the labels are, and what the commonest would score by itself."""
-        assert isinstance(self.task, Classify)
-        numbers = self.corpus.records(np.arange(self.corpus.count))
-        counted = Counter(self.task.labels[self.corpus.read(record)[1][0]] for record in numbers)
-        return balance(counted, Counter(row[-1] for row in self.dev))
 
 
 class TagWork(Work):
@@ -138,17 +141,13 @@ class TagWork(Work):
         fresh = once(prepared)
         if fresh:
             report("Reading the sentences …")
-            parted: Parted[Sentence] = Parted(
-                lambda: read_sentences(data.train, data, find),
-                (lambda: read_sentences(data.dev, data, find)) if data.dev else None,
-                data.dev_share,
-            )
+            parted = parted_sentences(data, find)
             labels = _labels(label for sentence in parted.train() for label in sentence.labels)
             dev = parted.dev()
-            check_known(dev, labels, lambda sentence: sentence.labels)
-            vocabulary(run, recipe.tokenizer, lambda: (joined(sentence)[0] for sentence in parted.train()), start)
+            check_known(dev, labels)
+            vocabulary(run, recipe.tokenizer, lambda: (word for s in parted.train() for word in cut(*joined(s))), start)
             write_labels(run, labels)
-            write_text(prepared / "dev.json", json.dumps([[s.words, s.labels, s.spaces, s.place] for s in dev]))
+            write_text(prepared / "dev.json", json.dumps([astuple(sentence) for sentence in dev]))
         torch.manual_seed(recipe.seed)
         self.task: Tag = Tag.build(run, recipe)
         known = {label: i for i, label in enumerate(self.task.labels)}
@@ -163,12 +162,17 @@ class TagWork(Work):
         self.corpus = Prepared(prepared, "train")
         kept = json.loads((prepared / "dev.json").read_text(encoding="utf-8"))
         saved = [Sentence(tuple(words), tuple(labels), tuple(spaces), place) for words, labels, spaces, place in kept]
-        self.dev = [s for s in saved if len(self.task.encode_sentence(s)[0]) + 2 <= self.task.options.max_length]
+        self.dev = [sentence for sentence in saved if self.task.fits(sentence)]
         self.has_dev = bool(self.dev)
         about = self.corpus.about
         self.data = f"{', '.join(data.train)}: {about['pairs']:,} sentences, {about['skipped']:,} left out as too long"
-        report(f"{about['pairs']:,} training sentences; {len(self.dev):,} dev sentences.")
-        report(f"{len(known)} labels" + ("." if self.task.scheme == "none" else f", which make up spans ({self.task.scheme})."))
+        left = f" ({about['skipped']:,} longer than {data.max_length} tokens left out)" if about["skipped"] else ""
+        long = f" ({len(saved) - len(self.dev):,} longer than the model reads left out)" if len(self.dev) < len(saved) else ""
+        report(f"{about['pairs']:,} training sentences{left}; {len(self.dev):,} dev sentences{long}.")
+        train = Counter(self.task.labels[i] for _, kept in _each(self.corpus) for i in _unpack(kept)[1])
+        report(balance(train, Counter(label for sentence in self.dev for label in sentence.labels)))
+        if self.task.scheme != "none":
+            report(f"They make up spans ({self.task.scheme}).")
 
     def batches(self, place: Place) -> Iterator[tuple[ReadBatch, Place]]:
         recipe = self.task.recipe
@@ -185,22 +189,25 @@ class TagWork(Work):
         return Validation(entry, found.accuracy if found.f1 is None else found.f1, found.loss)
 
 
-def check_known(examples: Sequence[T], labels: Sequence[str], of: Any) -> None:
+def check_known(examples: Sequence[Example] | Sequence[Sentence], labels: Sequence[str]) -> None:
     """Labels come from the training data; one that it has not is a mistake in one of the two."""
     known = set(labels)
     for example in examples:
-        for label in of(example):
+        given = zip(example.words, example.labels, strict=True) if isinstance(example, Sentence) else [("", example.label)]
+        for word, label in given:
             if label not in known:
+                of = f" of {word!r} in this sentence" if word else ""
                 shown = ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
-                raise UserError(f"{example.place}: the label {label!r} is not in the training data, which has: {shown}.")
+                raise UserError(f"{example.place}: the label {label!r}{of} is not in the training data, which has: {shown}.")
 
 
 def balance(train: Counter[str], dev: Counter[str]) -> str:
+    """How uneven the labels are, and what the commonest would score by itself."""
     commonest, most = train.most_common(1)[0]
     rarest, least = train.most_common()[-1]
     words = f"{len(train)} labels: from {rarest!r} ({least:,}) to {commonest!r} ({most:,}, {most / train.total():.1%} of all)."
     if dev:
-        words += f" Saying {commonest!r} every time scores {dev[commonest] / dev.total():.1%} on the dev examples."
+        words += f" Saying {commonest!r} every time scores {dev[commonest] / dev.total():.1%} on the dev data."
     return words
 
 
@@ -214,25 +221,14 @@ def _labels(found: Iterator[str]) -> list[str]:
 
 
 def _scale(examples: Iterator[Example]) -> dict[str, float]:
-    numbers = np.array([_number(example) for example in examples])
+    numbers = np.array([number_of(example) for example in examples])
     if not numbers.std():
         raise UserError(f"All scores of the training data are {numbers[0]}: there is nothing to tell apart. Check data.columns.")
     return {"mean": float(numbers.mean()), "deviation": float(numbers.std())}
 
 
-def _check_score(examples: Sequence[Example]) -> None:
-    for example in examples:
-        _number(example)
-
-
-def _number(example: Example) -> float:
-    try:
-        number = float(example.label)
-    except ValueError:
-        number = np.nan
-    if not np.isfinite(number):
-        raise UserError(f"{example.place}: with data.score = true the label must be a number; found {example.label!r}.")
-    return number
+def _each(corpus: Prepared) -> Iterator[tuple[list[int], list[int]]]:
+    return (corpus.read(record) for record in corpus.records(np.arange(corpus.count)))
 
 
 def _pack(places: list[int], labels: list[int]) -> list[int]:

@@ -14,7 +14,7 @@ from glassformer import config
 from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
-from glassformer.store import find_model
+from glassformer.store import BUNDLED, find_model
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card
 from glassformer.training.labels import LabelWork, TagWork
@@ -74,7 +74,8 @@ def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> Work:
     """The task with its data; its weights are fresh, or those of the model it starts from."""
     if not recipe.data.train:
         raise UserError(f"The recipe has no data.train: give {NEEDED[recipe.task]}.")
-    folder = find_model(recipe.start) if recipe.start else None
+    begun = any((run / "checkpoints").glob("[0-9]*"))  # a run that goes on has its weights, and may have outlived that model
+    folder = find_model(recipe.start) if recipe.start and not begun else None
     work = WORK[recipe.task](recipe, run, find, report, folder)
     if folder:
         taken, fresh = load_part(
@@ -98,14 +99,16 @@ def _begun_with(model: str, recipe_path: Path, overrides: list[str]) -> Recipe:
     """The recipe with the vocabulary and the sizes of the model it starts from; what else it says of them must agree."""
     folder = find_model(model)
     other = config.read(folder / "recipe.toml")
-    return config.read(recipe_path, [*overrides, f"start={json.dumps(str(folder))}"], base=other)
+    start = folder.name if folder.parent == BUNDLED else str(folder.resolve())  # found again from wherever the run goes on
+    return config.read(recipe_path, [*overrides, f"start={json.dumps(start, ensure_ascii=False)}"], base=other)
 
 
 def _anchored(recipe: Recipe, near: Path) -> Recipe:
     """The recipe with whole paths for corpora that lie near it, so that the run finds them from wherever it goes on."""
 
     def whole(specs: tuple[str, ...]) -> tuple[str, ...]:
-        first = [re.sub(r"\{([^{},]*),[^{}]*\}", r"\1", spec) for spec in specs]  # of two aligned files
+        # of two aligned files the first; of a .json without its #KEY
+        first = [re.sub(r"\{([^{},]*),[^{}]*\}|(?<=\.json)#.*|(?<=\.json\.gz)#.*", r"\1", spec) for spec in specs]
         return tuple(str(near / spec) if (near / name).is_file() else spec for spec, name in zip(specs, first, strict=True))
 
     data = recipe.data

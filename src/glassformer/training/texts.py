@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from glassformer.config import Recipe, TextData
-from glassformer.errors import UserError
-from glassformer.tasks.fill import Fill
-from glassformer.tasks.language import Batch, Fit, Language, counts
+from glassformer.tasks.fill import Fill, check_mask
+from glassformer.tasks.language import Batch, Fit, Language
 from glassformer.tasks.reading import ReadBatch
 from glassformer.text.batches import Batches, Place, Prepared, chunks, prepare
 from glassformer.text.labelled import read_texts
@@ -35,7 +35,7 @@ class LanguageWork(Work):
 
             def write(name: str, documents: Iterator[str]) -> None:
                 encode = lambda chunk: map(self.task.marked, tokenizer.encode_batch(chunk))  # noqa: E731
-                prepare_stream(prepared, name, documents, encode, counts, largest=tokenizer.size)
+                prepare_stream(prepared, name, documents, encode, self.task.counts, largest=tokenizer.size)
 
             if texts.has_dev:
                 write("dev", texts.dev())
@@ -43,9 +43,6 @@ class LanguageWork(Work):
         self.train = Stream(prepared, "train")
         self.dev = Stream(prepared, "dev") if (prepared / "dev.json").exists() else None
         self.has_dev = self.dev is not None
-        for name, stream in (("training", self.train), ("dev", self.dev)):
-            if stream is not None and len(stream) < 2:
-                raise UserError(f"The {name} text has {len(stream)} tokens; a language model needs at least 2.")
         about = self.train.about
         self.data = f"{', '.join(texts.data.train)}: {about['characters']:,} characters, {about['tokens']:,} tokens"
         report(f"{about['characters']:,} characters, {about['tokens']:,} tokens; {len(self.dev or ()):,} dev tokens.")
@@ -73,6 +70,7 @@ class LanguageWork(Work):
 
 class FillWork(Work):
     def __init__(self, recipe: Recipe, run: Path, find: Find, report: Report, start: Path | None = None) -> None:
+        check_mask(recipe)
         texts = Texts(recipe, find)
         prepared = run / "prepared"
         fresh = once(prepared)
@@ -88,11 +86,11 @@ class FillWork(Work):
                 prepare(prepared, "dev", self._rows(texts.dev()), largest=self.task.tokenizer.size, max_length=most)
             prepare(prepared, "train", self._rows(texts.train()), largest=self.task.tokenizer.size, max_length=most)
         self.train = Prepared(prepared, "train")
-        self.has_dev = (prepared / "dev.json").exists()
-        self.dev = Prepared(prepared, "dev") if self.has_dev else None
+        self.dev = _whole(Prepared(prepared, "dev")) if (prepared / "dev.json").exists() else []
+        self.has_dev = bool(self.dev)
         about = self.train.about
         self.data = f"{', '.join(texts.data.train)}: {about['pairs']:,} lines, {about['tokens']:,} tokens"
-        report(f"{about['pairs']:,} lines, {about['tokens']:,} tokens; {self.dev.count if self.dev else 0:,} dev lines.")
+        report(f"{about['pairs']:,} lines, {about['tokens']:,} tokens; {len(self.dev):,} dev lines.")
 
     def _rows(self, documents: Iterator[str]) -> Iterator[tuple[list[int], list[int]]]:
         for chunk in chunks(documents):
@@ -109,17 +107,12 @@ class FillWork(Work):
 
     def validate(self) -> Validation:
         """−log p of masked pieces, and how many are guessed right; the same pieces at every validation."""
-        assert self.dev is not None
-        once_through = Batches(self.dev, tokens=4096, seed=0, marks=2).iterate(Place())
-        loss, right, count = 0.0, 0, 0
-        for rows, after in once_through:
-            batch = self.task.masked_batch([self.dev.read(record)[0] for record, _ in rows], random.Random(f"dev {after}"))
-            nll, hits = self.task.judge(batch)
-            loss, right, count = loss + nll, right + hits, count + len(batch.labels)
-            if after.epoch:
-                break
-        mean = loss / count
-        return Validation({"dev_loss": round(mean, 4), "accuracy": round(right / count, 4)}, -mean, mean)
+        found = self.task.evaluate(self.dev)
+        return Validation({"dev_loss": round(found.loss, 4), "accuracy": round(found.accuracy, 4)}, -found.loss, found.loss)
+
+
+def _whole(corpus: Prepared) -> list[list[int]]:
+    return [corpus.read(record)[0] for record in corpus.records(np.arange(corpus.count))]
 
 
 class Texts:

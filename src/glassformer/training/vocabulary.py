@@ -17,10 +17,12 @@ Texts = Callable[[], Iterator[str]]  # can be read more than once
 
 
 def sampled(texts: Texts, kind: str) -> Texts:
-    """Every n-th text, so that at most the characters a vocabulary is learned from remain."""
+    """Every n-th two texts, so that at most the characters a vocabulary is learned from remain; two, since sides alternate."""
+    if kind == "imported":
+        raise UserError("tokenizer.kind = 'imported' comes with a model to start from (--from); a new one is learned as 'bpe'.")
     characters = sum(map(len, texts()))
-    every = math.ceil(characters / CHARACTERS[kind])
-    return lambda: (text for i, text in enumerate(texts()) if i % every == 0)
+    every = max(1, math.ceil(characters / CHARACTERS[kind]))
+    return lambda: (text for i, text in enumerate(texts()) if i // 2 % every == 0)
 
 
 def vocabulary(run: Path, options: TokenizerOptions, texts: Texts, start: Path | None, tags: list[str] | None = None) -> None:
@@ -28,6 +30,4 @@ def vocabulary(run: Path, options: TokenizerOptions, texts: Texts, start: Path |
     if start:
         shutil.copyfile(start / "tokenizer.json", run / "tokenizer.json")
         return
-    if options.kind == "imported":
-        raise UserError("tokenizer.kind = 'imported' comes with a model to start from (--from); a new one is learned as 'bpe'.")
     Tokenizer.train(sampled(texts, options.kind)(), options, tags or []).save(run / "tokenizer.json")

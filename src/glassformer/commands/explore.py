@@ -1,0 +1,78 @@
+"""`glassformer explore`: the page on which a sentence is followed through a model."""
+
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from glassformer.commands.common import app
+from glassformer.errors import UserError
+
+PORT = 8765
+
+
+@app.command()
+def explore(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Bundled names or folders; all there are if not given.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help=f"The port; {PORT} or, if that is taken, a free one if not given.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on. Others than 127.0.0.1 let other machines in.")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Open the page that follows a sentence through a model, number by number."""
+    import uvicorn
+
+    from glassformer.server.app import create_app
+    from glassformer.server.guard import Visitors
+    from glassformer.server.shelf import Shelf
+
+    shelf = Shelf(models or [])
+    if not shelf.folders():
+        raise UserError("There is no model to explore: none is bundled, and none was trained in runs/ here.")
+    bound = _listen(host, port)
+    number = bound.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{number}"
+    served = create_app(shelf, Visitors(host, number))
+    options = {"log_level": "warning", "access_log": False, "proxy_headers": False, "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(served, **options))  # type: ignore[arg-type]
+    print(address, flush=True)
+    print("The page is at this address; Ctrl-C ends it.", file=sys.stderr, flush=True)
+    if browser and _has_screen():
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
+    with suppress(KeyboardInterrupt):  # the usual end
+        server.run(sockets=[bound])
+
+
+def _has_screen() -> bool:
+    """Without one, a browser of the terminal might be opened, over our own output."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """A socket that already listens, so that the address that is printed answers at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in (PORT, 0) if port is None else (port,):
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":  # there it would let two servers share the port
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((host, number))
+            found.listen(128)
+            return found
+        except (OSError, OverflowError) as error:
+            found.close()
+            problem = error
+            if isinstance(error, socket.gaierror):
+                break
+    raise UserError(f"{host}:{PORT if port is None else port} cannot be listened on: {problem}. Choose another with --port.")

@@ -1,0 +1,216 @@
+"""The HTTP API and the page, as one application.
+
+JSON for structure, raw little-endian float32 for tensors. What cannot be answered is a 4xx with a sentence.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from torch import Tensor
+
+from glassformer import __version__, notation
+from glassformer.server import page, slices
+from glassformer.server.guard import Guard, Visitors
+from glassformer.server.limits import Gate, Limits
+from glassformer.server.refusal import Refusal, bad
+from glassformer.server.requests import ToBeam, ToEdit, ToExplain, ToNext, ToTokenize, ToTrace
+from glassformer.server.shelf import Shelf
+from glassformer.server.work import Work
+
+RAW = "application/octet-stream"
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "code": {"type": "string"}, "details": {"type": "object"}},
+    "required": ["error", "code", "details"],
+}
+_SAID = {
+    400: "The body is not JSON",
+    403: "Asked by another site",
+    404: "No such model, trace or tensor",
+    410: "The trace has expired",
+    413: "Too large",
+    422: "Something in the request is wrong",
+    429: "Too many requests at a time",
+    503: "It took too long",
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": said, "content": {"application/json": {"schema": _ERROR}}} for status, said in _SAID.items()
+}
+_FLOATS: dict[int | str, dict[str, Any]] = {
+    **_RESPONSES,
+    200: {"description": "Little-endian float32; X-Shape and X-Axes say how they lie.", "content": {RAW: {}}},
+}
+
+TraceId = Annotated[str, InPath(max_length=64, description="The id of a trace.")]
+Name = Annotated[str, InPath(max_length=200, description="Such as encoder.0.self.q.")]
+Slice = Annotated[str | None, Query(max_length=200, description="Such as 0,:,2:5: an index, a range or all of each axis.")]
+Pool = Annotated[int | None, Query(ge=1, le=4096, description="At most so many entries of each of the last two axes.")]
+
+
+def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, limits: Limits | None = None) -> FastAPI:
+    """The application for these models, which answers under the names of `visitors`."""
+    limits = limits or Limits()
+    work, gate = Work(shelf or Shelf(limits=limits), limits), Gate(limits)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        gate.close()
+
+    app = FastAPI(
+        title="Glassformer",
+        version=__version__,
+        description="Every number a model computed, by name. What the names mean: GET /api/notation.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+        responses=_RESPONSES,
+    )
+    app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
+    _add_errors(app)
+
+    async def told(compute: Callable[[], Any]) -> Response:
+        return _json(await gate.run(compute), limits)
+
+    @app.get("/api/models", tags=["models"])
+    async def models() -> Response:
+        """The models there are: task, architecture, sizes, languages or labels, texts to begin with, and the steps of a pass in
+        the order they are computed."""
+        return await told(work.shelf.list)
+
+    @app.get("/api/notation", tags=["models"])
+    async def rows() -> Response:
+        """What the named tensors are: shape, equation, and label in English and Chinese."""
+        return _json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, limits)
+
+    @app.post("/api/trace", tags=["traces"])
+    async def trace(asked: ToTrace) -> Response:
+        """One pass over a text: an id, the tokens with the characters they cover, the answer, and the shape and range of every
+        tensor."""
+        return await told(lambda: work.trace(asked))
+
+    @app.post("/api/trace/{id}/edit", tags=["traces"])
+    async def edit(id: TraceId, asked: ToEdit) -> Response:
+        """The pass again with these edits, and only these: a trace of its own, and how every prediction changed."""
+        return await told(lambda: work.edit(id, asked))
+
+    @app.post("/api/trace/{id}/cell", tags=["traces"])
+    def cell(id: TraceId, asked: ToExplain) -> Response:
+        """How one number came about: its operands, the arithmetic, and the result of doing it again in float64."""
+        return _json(work.cell(id, asked), limits)
+
+    @app.get("/api/trace/{id}/tensor/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
+    def tensor(
+        id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
+    ) -> Response:
+        """A tensor of a trace or a part of it, as raw numbers; at most 1 MB of them, else smaller slices or `pool`."""
+        return _floats(*work.tensor(id, name), slice, pool, pooling, limits)
+
+    @app.get("/api/trace/{id}/weights/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
+    def weights(
+        id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
+    ) -> Response:
+        """The same for a parameter of the model, such as encoder.0.self.q.weight."""
+        return _floats(*work.weights(id, name), slice, pool, pooling, limits)
+
+    @app.post("/api/next", tags=["writing"])
+    async def next(asked: ToNext) -> Response:
+        """The distribution of the next token, after temperature, top-k, softmax and top-p, and one drawn from it."""
+        found = await gate.run(lambda: work.next(asked))
+        if isinstance(found, Tensor):
+            return _floats(found, ["V"], None, None, "mean", limits)
+        return _json(found, limits)
+
+    @app.post("/api/beam", tags=["writing"])
+    async def beam(asked: ToBeam) -> Response:
+        """A beam search as a tree: every continuation it looked at, round by round, and why it was kept or lost."""
+        return await told(lambda: work.beam(asked))
+
+    @app.post("/api/tokenize", tags=["models"])
+    async def tokenize(asked: ToTokenize) -> Response:
+        """The pieces of a text, with the characters they cover and their bytes."""
+        return await told(lambda: work.tokenize(asked))
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> Response:
+        return Response(page.documentation(app.openapi()), media_type="text/html; charset=utf-8")
+
+    @app.get("/{path:path}", include_in_schema=False)
+    def files(path: str) -> Response:
+        return page.serve(path)
+
+    return app
+
+
+def _row(row: notation.Notation) -> dict[str, str]:
+    return {"shape": row.shape, "equation": row.equation, "english": row.english, "chinese": row.chinese}
+
+
+def _json(data: Any, limits: Limits, status: int = 200) -> Response:
+    body = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+    if len(body) > limits.answer:
+        sentence = f"The answer would be {len(body):,} bytes; {limits.answer:,} are allowed. Shorten the text."
+        raise bad("too-large", sentence, bytes=len(body), limit=limits.answer)
+    return Response(body, status, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _floats(x: Tensor, axes: list[str], slice: str | None, pool: int | None, pooling: str, limits: Limits) -> Response:
+    part, kept = slices.cut(x, slices.parse(slice, x.shape), axes)
+    headers = {"Cache-Control": "no-store", "X-Axes": ",".join(kept)}
+    if pool is None or part.dim() == 0:
+        values = slices.numbers(part, limits.elements)
+    else:
+        values, factors = slices.pooled(part, pool, pooling, limits.elements)
+        headers["X-Pooled"] = ",".join(map(str, factors))
+    headers["X-Shape"] = ",".join(map(str, values.shape))
+    return Response(values.tobytes(), media_type=RAW, headers=headers)
+
+
+def _add_errors(app: FastAPI) -> None:
+    def say(refusal: Refusal) -> Response:
+        more = {"Retry-After": "1"} if refusal.status == 429 else {}
+        body = json.dumps(refusal.body(), allow_nan=False).encode()
+        return Response(body, refusal.status, media_type="application/json", headers={"Cache-Control": "no-store", **more})
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        return say(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return say(_invalid(error))
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        code = {404: "unknown-page", 405: "wrong-method"}.get(error.status_code, "bad-request")
+        said = {404: "There is nothing at this address.", 405: "This address does not take that method."}
+        response = say(Refusal(error.status_code, code, said.get(error.status_code, str(error.detail))))
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:
+        logging.getLogger("glassformer").error("%s %s", request.method, request.url.path, exc_info=error)
+        return say(Refusal(500, "internal", "Something went wrong in the server; the terminal it runs in says what."))
+
+
+def _invalid(error: RequestValidationError) -> Refusal:
+    """The first thing that is wrong with a request, without repeating what was sent."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "string_too_long" and field in ("text", "second"):
+        limit, length = first["ctx"]["max_length"], len(first["input"])
+        sentence = f"The text is {length:,} characters long; at most {limit:,} are read. Shorten it."
+        return bad("too-long", sentence, length=length, limit=limit, unit="characters")
+    if first["type"] == "json_invalid":
+        return bad("bad-json", "The body is not JSON.")
+    count = len(error.errors())
+    more = f" ({count - 1} more)" if count > 1 else ""
+    return bad("bad-request", f"{field or 'The body'}: {first['msg']}.{more}", field=field, problem=first["type"])

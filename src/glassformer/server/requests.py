@@ -1,0 +1,96 @@
+"""What the API is asked, checked field by field."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from glassformer.edits import ForceToken, HeadOff, Named, NoMask, NoScale
+from glassformer.server.limits import Limits
+
+_LIMITS = Limits()
+_ID = 2**31 - 1
+
+Model = Annotated[str, Field(max_length=200, description="An id of /api/models.")]
+Text = Annotated[str, Field(max_length=_LIMITS.characters, description="What the model reads.")]
+To = Annotated[str | None, Field(max_length=50, description="The language to translate into; guessed if not given.")]
+Ids = Annotated[list[Annotated[int, Field(ge=0, le=_ID)]], Field(max_length=_LIMITS.characters)]
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ToTrace(Asked):
+    model: Model
+    text: Text
+    to: To = None
+    second: Text | None = Field(None, description="The text to compare with (compare).")
+    target: Ids | None = Field(None, description="Read this translation instead of finding one (translate).")
+    max_tokens: int = Field(0, ge=0, le=_LIMITS.tokens, description="Go on by so many tokens first, the likeliest (language).")
+
+
+class ToNext(Asked):
+    model: Model
+    text: Text
+    to: To = None
+    written: Ids = Field([], description="Tokens that are written already.")
+    temperature: float = Field(1.0, ge=0, le=1000, description="0 takes the likeliest.")
+    top_k: int = Field(0, ge=0, le=_ID, description="Only the k likeliest, before the softmax; 0 means all.")
+    top_p: float = Field(1.0, ge=0, le=1, description="The fewest that reach p, after it.")
+    seed: int = Field(0, ge=0, le=2**53)
+    full: bool = Field(False, description="Answer with the logits of the whole vocabulary as float32 instead.")
+
+
+class ToBeam(Asked):
+    model: Model
+    text: Text
+    to: To = None
+    beam: int = Field(5, ge=1, le=_LIMITS.beam)
+    length_penalty: float = Field(1.0, ge=0, le=1000, description="α of score = Σ log p ÷ lengthᵅ.")
+
+
+class ToTokenize(Asked):
+    model: Model
+    text: Text
+    side: Literal["source", "target"] = Field("source", description="Whose vocabulary, if a translator has two.")
+
+
+class ToExplain(Asked):
+    name: str = Field(max_length=200, description="A tensor of the trace.")
+    index: list[Annotated[int, Field(ge=0, le=_ID)]] = Field(max_length=8, description="One number for each axis.")
+
+
+Path = Annotated[str, Field(max_length=200, description="An attention, such as encoder.0.self.")]
+
+
+class AskedHeadOff(Asked):
+    kind: Literal["head-off"]
+    path: Path
+    head: int = Field(ge=0, le=_ID)
+
+
+class AskedNoScale(Asked):
+    kind: Literal["no-scale"]
+    path: Path
+
+
+class AskedNoMask(Asked):
+    kind: Literal["no-mask"]
+    path: Path
+
+
+class AskedForceToken(Asked):
+    kind: Literal["force-token"]
+    position: int = Field(ge=0, le=_ID)
+    token: int = Field(ge=0, le=_ID)
+
+
+AskedEdit = Annotated[AskedHeadOff | AskedNoScale | AskedNoMask | AskedForceToken, Field(discriminator="kind")]
+_EDITS: dict[str, Any] = {edit.kind: edit for edit in (HeadOff, NoScale, NoMask, ForceToken)}
+
+
+class ToEdit(Asked):
+    edits: list[AskedEdit] = Field(max_length=256)
+
+    def named(self) -> list[Named]:
+        return [_EDITS[edit.kind](**edit.model_dump(exclude={"kind"})) for edit in self.edits]

@@ -1,0 +1,200 @@
+"""The models that the page offers: which there are, what each is, and those that are loaded."""
+
+import dataclasses
+import json
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from glassformer import config, store
+from glassformer.config import PairData, Recipe
+from glassformer.errors import UserError
+from glassformer.notation import describe
+from glassformer.server.examples import examples
+from glassformer.server.limits import Limits
+from glassformer.server.refusal import Refusal
+from glassformer.tasks import registry
+from glassformer.tasks.task import Task
+from glassformer.trace import Trace
+
+Stamp = tuple[int, int, int]  # of the files: when they were written last, and their size
+
+
+class Shelf:
+    """The given models, or all that are bundled and trained here. Loaded when first asked for; the latest few are kept.
+
+    A folder may come, change or go at any time: its files are looked at whenever it is asked for.
+    """
+
+    def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None) -> None:
+        self._given = [store.find_model(name) for name in models]
+        self._limits = limits or Limits()
+        self._loaded: OrderedDict[Path, tuple[Stamp, Task]] = OrderedDict()
+        self._told: dict[Path, tuple[Stamp, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._locks: dict[Path, threading.Lock] = {}
+
+    def folders(self) -> dict[str, Path]:
+        """Every model's folder under its id: its name, and the folder it is in where two have one name."""
+        found = self._given or [*store.bundled(), *store.trained()]
+        names = [folder.resolve().name for folder in found]
+        ids: dict[str, Path] = {}
+        for folder, name in zip(found, names, strict=True):
+            id = name if names.count(name) == 1 or folder.parent == store.BUNDLED else f"{folder.resolve().parent.name}/{name}"
+            while id in ids:
+                id += "'"
+            ids[id] = folder
+        return ids
+
+    def load(self, id: str) -> Task:
+        """The model, from memory if its files have not changed."""
+        folder, stamp = self._find(id)
+        with self._lock:
+            known = self._loaded.get(folder)
+            if known and known[0] == stamp:
+                self._loaded.move_to_end(folder)
+                return known[1]
+            lock = self._locks.setdefault(folder, threading.Lock())
+        with lock:  # two requests for one model load it once; others do not wait
+            with self._lock:
+                known = self._loaded.get(folder)
+            if known and known[0] == stamp:
+                return known[1]
+            try:
+                task = registry.load(folder)
+            except Exception as error:  # whatever may be in a folder that somebody made
+                if _stamp(folder) is None:
+                    raise self._gone(id) from None
+                raise Refusal(422, "broken-model", f"The model {id} cannot be loaded: {error}", model=id) from None
+            with self._lock:
+                self._loaded[folder] = (stamp, task)
+                while len(self._loaded) > self._limits.models:
+                    self._loaded.popitem(last=False)
+            return task
+
+    def _find(self, id: str) -> tuple[Path, Stamp]:
+        folders = self.folders()
+        if id not in folders:
+            raise Refusal(
+                404, "unknown-model", f"There is no model {id!r}. There are: {', '.join(folders)}.", models=list(folders)
+            )
+        stamp = _stamp(folders[id])
+        if stamp is None:
+            raise self._gone(id)
+        return folders[id], stamp
+
+    def _gone(self, id: str) -> Refusal:
+        return Refusal(404, "model-gone", f"The folder of the model {id} is no longer there. Choose another model.", model=id)
+
+    def list(self) -> dict[str, Any]:
+        """What the page says of each. A broken folder does not hide the others, nor do too many."""
+        told: list[dict[str, Any]] = []
+        problems, room = {}, 0.9 * self._limits.answer
+        for id, folder in self.folders().items():
+            try:
+                about = {"id": id, **self._tell(folder)}
+                room -= len(json.dumps(about))
+                if room < 0:
+                    raise UserError("There are too many models for one list. Name those to explore: glassformer explore MODEL …")
+                told.append(about)
+            except Exception as error:  # whatever may be in a folder that somebody made
+                problems[id] = str(error)
+        default = "zh-en" if any(model["id"] == "zh-en" for model in told) else told[0]["id"] if told else None
+        return {"models": told, "default": default, "problems": problems}
+
+    def _tell(self, folder: Path) -> dict[str, Any]:
+        stamp = _stamp(folder)
+        if stamp is None:
+            raise UserError(f"{folder} is no longer there.")
+        known = self._told.get(folder)
+        if known is None or known[0] != stamp:
+            known = self._told[folder] = (stamp, tell(folder))
+        return known[1]
+
+
+def _stamp(folder: Path) -> Stamp | None:
+    try:
+        recipe, weights = (folder / "recipe.toml").stat(), (folder / "model.safetensors").stat()
+    except OSError:
+        return None
+    return recipe.st_mtime_ns, weights.st_mtime_ns, weights.st_size
+
+
+def tell(folder: Path) -> dict[str, Any]:
+    """What a model is, from its recipe, vocabulary and the beginning of its weights file; the weights are not loaded."""
+    recipe = config.read(folder / "recipe.toml")
+    task = registry.task_of(recipe).build(folder, smallest(recipe))
+    tokenizer = _tokenizer(task)
+    found: dict[str, Any] = {
+        "task": recipe.task,
+        "kind": recipe.model.kind,
+        "title": store.title(recipe),
+        "parameters": count_parameters(folder / "model.safetensors"),
+        "megabytes": round((folder / "model.safetensors").stat().st_size / 1e6, 1),
+        "options": dataclasses.asdict(recipe.model),
+        "vocabulary": tokenizer.size,
+        "max_length": recipe.model.max_length,
+        "map": architecture(shortest_trace(task)),
+    }
+    data = recipe.data
+    if isinstance(data, PairData):
+        found |= {"languages": [data.source, data.target], "both_ways": data.both_ways}
+    if isinstance(labels := getattr(task, "labels", None), list):
+        found["labels"] = labels
+    return found | examples(recipe, tokenizer)
+
+
+def _tokenizer(task: Any) -> Any:
+    return task.source if hasattr(task, "source") else task.tokenizer
+
+
+def count_parameters(path: Path) -> int:
+    """How many numbers a safetensors file holds, by its header."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, 100_000_000)))
+        return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path} is not a whole safetensors file.") from None
+
+
+def smallest(recipe: Recipe) -> Recipe:
+    """The same architecture with vectors of a few numbers: what it computes is nonsense, what it is made of is not."""
+    model = recipe.model
+    sizes: dict[str, Any] = {"width": 2 * model.heads, "inner": 2}
+    sizes |= {name: 2 for name in ("key_width", "value_width") if getattr(model, name)}
+    return dataclasses.replace(recipe, model=dataclasses.replace(model, **sizes))
+
+
+def shortest_trace(task: Any) -> Trace:
+    """A pass over as little as the model can read."""
+    task.model.eval()
+    if task.recipe.task == "translate":
+        return task.trace("", task.languages[1], target=[])
+    return task.trace("", "") if task.recipe.task == "compare" else task.trace("")
+
+
+def architecture(trace: Trace) -> list[dict[str, Any]]:
+    """The steps of a pass in the order they are computed, grouped by the part of the model that makes them.
+
+    A block's own tensors, the residual stream, stand at its end, where the last of them is made.
+    """
+    steps: dict[str, list[str]] = {}
+    for name in trace:
+        parent = name.rpartition(".")[0] or name
+        tensors = steps.pop(parent, []) if describe(name).name.startswith("block.") else steps.get(parent, [])
+        steps[parent] = [*tensors, name]
+    stacks: dict[str, list[dict[str, Any]]] = {}
+    for id, tensors in steps.items():
+        first, _, rest = id.partition(".")
+        number = rest.partition(".")[0]
+        step: dict[str, Any] = {"id": id, "kind": describe(tensors[0]).name.partition(".")[0], "tensors": tensors}
+        if number.isdigit():
+            step["layer"] = int(number)
+        stacks.setdefault(first if first in ("encoder", "decoder") else "output", []).append(step)
+    return [{"name": name, "steps": steps} for name, steps in stacks.items()]

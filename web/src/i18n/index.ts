@@ -1,0 +1,11 @@
+/** Which dictionary is open. */
+
+import { place } from "../lib/place.svelte";
+import { en, type Words } from "./en";
+import { zh } from "./zh";
+
+const DICTIONARIES: Record<typeof place.lang, Words> = { en, zh };
+
+export function words(): Words {
+  return DICTIONARIES[place.lang];
+}

@@ -1,0 +1,174 @@
+/** Where the person is: everything that a link needs to show the same again. It is kept in the address after the #. */
+
+export const VIEWS = ["walk", "translate", "attention", "next"] as const;
+export type View = (typeof VIEWS)[number];
+export type Language = "en" | "zh";
+
+export interface Place {
+  view: View;
+  lang: Language;
+  // what is traced
+  model: string;
+  text: string;
+  second: string;
+  to: string;
+  more: number; // tokens a language model goes on by, -1: as many as the page likes
+  off: string[]; // heads switched off: decoder.1.cross:3
+  // walk
+  step: string;
+  head: number;
+  cell: string; // the tensor of which a cell is open, "" for the step's result
+  row: number; // the cell that is open, -1 for the one the page likes best
+  col: number;
+  position: number; // which prediction is looked at, -1 for the last
+  // attention
+  attention: string;
+  as: "matrix" | "arcs";
+  over: "one" | "mean" | "max";
+  words: number[];
+  special: boolean;
+  merge: boolean;
+  // translate
+  round: number;
+  layer: number; // -1: mean of all
+  beam: number;
+  penalty: number;
+  // next token
+  temperature: number;
+  topK: number;
+  topP: number;
+  seed: number;
+  written: number[];
+}
+
+function language(): Language {
+  const kept = remembered("language");
+  if (kept === "en" || kept === "zh") return kept;
+  return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+const DEFAULTS: Place = {
+  view: "walk",
+  lang: language(),
+  model: "",
+  text: "",
+  second: "",
+  to: "",
+  more: -1,
+  off: [],
+  step: "",
+  head: 0,
+  cell: "",
+  row: -1,
+  col: -1,
+  position: -1,
+  attention: "",
+  as: "matrix",
+  over: "one",
+  words: [],
+  special: true,
+  merge: false,
+  round: 0,
+  layer: -1,
+  beam: 5,
+  penalty: 1,
+  temperature: 1,
+  topK: 0,
+  topP: 1,
+  seed: 1,
+  written: [],
+};
+
+const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
+  view: VIEWS,
+  lang: ["en", "zh"],
+  as: ["matrix", "arcs"],
+  over: ["one", "mean", "max"],
+};
+
+const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
+  temperature: [0, 5],
+  topP: [0.01, 1],
+  beam: [1, 10],
+  penalty: [0, 3],
+  more: [-1, 200],
+};
+
+function read(address: string): Place {
+  const given = new URLSearchParams(address.replace(/^#/, ""));
+  const place: Record<string, unknown> = { ...DEFAULTS, off: [], words: [], written: [] };
+  for (const [key, usual] of Object.entries(DEFAULTS) as [keyof Place, unknown][]) {
+    const value = given.get(key);
+    if (value === null) continue;
+    if (typeof usual === "number") place[key] = within(Number(value), usual, RANGES[key]);
+    else if (typeof usual === "boolean") place[key] = value === "1";
+    else if (key === "off") place[key] = value.split(",").filter((x) => /^[\w.]+:\d+$/.test(x));
+    else if (Array.isArray(usual)) place[key] = value.split(",").map(Number).filter((x) => Number.isInteger(x) && x >= 0);
+    else if (!CHOICES[key] || CHOICES[key].includes(value)) place[key] = value;
+  }
+  return place as unknown as Place;
+}
+
+function within(x: number, usual: number, range?: readonly [number, number]): number {
+  if (!Number.isFinite(x)) return usual;
+  if (!range) return Math.max(-1, Math.round(x));
+  return Math.min(range[1], Math.max(range[0], x));
+}
+
+function write(place: Place): string {
+  const out = new URLSearchParams();
+  for (const [key, usual] of Object.entries(DEFAULTS) as [keyof Place, unknown][]) {
+    const value = place[key];
+    if (key === "lang" || key === "view" || key === "model" || key === "text") out.set(key, String(value));
+    else if (Array.isArray(value)) {
+      if (value.length) out.set(key, value.join(","));
+    } else if (value !== usual) out.set(key, typeof value === "boolean" ? (value ? "1" : "0") : String(value));
+  }
+  return "#" + out.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+}
+
+export const place: Place = $state(read(location.hash));
+
+/** Keeps the address in step with the place, and the place with the address when the person goes back or edits it. */
+export function follow(): void {
+  let turn = "";
+  $effect.root(() => {
+    $effect(() => {
+      const address = write(place);
+      if (address === location.hash) return;
+      const now = [place.view, place.model, place.text, place.step, place.attention].join("\n");
+      if (turn && now !== turn) history.pushState(null, "", address);
+      else history.replaceState(null, "", address);
+      turn = now;
+    });
+    $effect(() => remember("language", place.lang));
+  });
+  const back = () => {
+    const there = read(location.hash);
+    if (write(there) !== write(place)) Object.assign(place, there);
+  };
+  addEventListener("hashchange", back);
+  addEventListener("popstate", back);
+}
+
+export function link(): string {
+  return location.href.split("#")[0] + write(place);
+}
+
+// -- what this browser remembers: the language and the theme, nothing else
+
+export function remembered(key: string): string | null {
+  try {
+    return localStorage.getItem(`glassformer.${key}`);
+  } catch {
+    return null; // storage may be forbidden; then nothing is remembered
+  }
+}
+
+export function remember(key: string, value: string): void {
+  try {
+    localStorage.setItem(`glassformer.${key}`, value);
+  } catch {
+    // see above
+  }
+}

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Learned, glassformer, in_its_own_process, process
+from command import Learned, glassformer, in_its_own_process, process, small
 
 from glassformer import store
 from glassformer.text import synthetic
@@ -286,6 +286,18 @@ class TestModels:
         assert result.code == 0
         assert result.out.startswith("runs/backwards\ttranslate\tsource → target\ttransformer\t") and result.out.count("\n") == 1
         assert "broken" in result.err
+
+    @pytest.mark.parametrize(("task", "title"), [("classify", "classify, labels.tsv"), ("language", "texts.txt")])
+    def test_says_what_they_were_trained_on(self, tmp_path, monkeypatch, task, title):
+        """A file near the recipe is known by its whole path; its name is enough here."""
+        assert glassformer(*small(tmp_path, task, "training.updates=1")).code == 0
+        (tmp_path / "here" / "runs").mkdir(parents=True)
+        (tmp_path / "run").rename(tmp_path / "here" / "runs" / "mine")
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setattr(store, "BUNDLED", tmp_path / "bundled")
+        kind = "gpt" if task == "language" else "bert"
+        assert glassformer("models").out.startswith(f"runs/mine\t{task}\t{title}\t{kind}\t")
+        assert f": {title}\n" in Path("runs/mine/card.md").read_text(encoding="utf-8")
 
     def test_missing_ones_say_what_exists(self, model, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

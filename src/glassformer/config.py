@@ -56,7 +56,7 @@ class TextData:
 
 @dataclass(frozen=True)
 class LabelData:
-    """Where labelled texts come from: `.tsv`, `.csv`, `.jsonl`, `.json#KEY` (a list of rows), or SST `.txt` trees, each also `.gz`.
+    """Where labelled texts come from: `.tsv`, `.csv`, `.jsonl`, `.json#KEY` (a list of rows), SST `.txt` trees, each also `.gz`.
 
     The last of `columns` holds the label, those before it the text, or the two texts to compare.
     """

@@ -150,7 +150,7 @@ def _tag(task: "Tag", specs: tuple[str, ...], find: Find, limit: int) -> tuple[d
     every = read_sentences(specs, data, find) if specs else parted_sentences(data, find).dev()
     chosen = list(islice(every, limit or None))
     check_known(chosen, task.labels)
-    sentences = [sentence for sentence in chosen if task.fits(sentence)]
+    sentences = task.fitting(chosen)
     if not sentences:
         raise UserError(f"All {len(chosen)} sentences are longer than the {task.options.max_length} tokens this model reads.")
     with progress("evaluating", len(sentences)) as advance:

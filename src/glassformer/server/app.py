@@ -5,7 +5,7 @@ JSON for structure, raw little-endian float32 for tensors. What cannot be answer
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -75,69 +75,80 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     )
     app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
     _add_errors(app)
+    for add in (_add_models, _add_traces, _add_tensors, _add_writing):
+        add(app, work, gate)
+    _add_page(app)
+    return app
 
-    async def told(compute: Callable[[], Any]) -> Response:
-        return _json(await gate.run(compute), limits)
 
+def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/models", tags=["models"])
     async def models() -> Response:
         """The models there are: task, architecture, sizes, languages or labels, texts to begin with, and the steps of a pass in
         the order they are computed."""
-        return await told(work.shelf.list)
+        return _json(await gate.run(work.shelf.list), work.limits)
 
     @app.get("/api/notation", tags=["models"])
     async def rows() -> Response:
         """What the named tensors are: shape, equation, and label in English and Chinese."""
-        return _json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, limits)
+        return _json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, work.limits)
 
+    @app.post("/api/tokenize", tags=["models"])
+    async def tokenize(asked: ToTokenize) -> Response:
+        """The pieces of a text, with the characters they cover and their bytes."""
+        return _json(await gate.run(lambda: work.tokenize(asked)), work.limits)
+
+
+def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.post("/api/trace", tags=["traces"])
     async def trace(asked: ToTrace) -> Response:
         """One pass over a text: an id, the tokens with the characters they cover, the answer, and the shape and range of every
         tensor."""
-        return await told(lambda: work.trace(asked))
+        return _json(await gate.run(lambda: work.trace(asked)), work.limits)
 
     @app.post("/api/trace/{id}/edit", tags=["traces"])
     async def edit(id: TraceId, asked: ToEdit) -> Response:
         """The pass again with these edits, and only these: a trace of its own, and how every prediction changed."""
-        return await told(lambda: work.edit(id, asked))
+        return _json(await gate.run(lambda: work.edit(id, asked)), work.limits)
 
     @app.post("/api/trace/{id}/cell", tags=["traces"])
     def cell(id: TraceId, asked: ToExplain) -> Response:
         """How one number came about: its operands, the arithmetic, and the result of doing it again in float64."""
-        return _json(work.cell(id, asked), limits)
+        return _json(work.cell(id, asked), work.limits)
 
+
+def _add_tensors(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/trace/{id}/tensor/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
     def tensor(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """A tensor of a trace or a part of it, as raw numbers; at most 1 MB of them, else smaller slices or `pool`."""
-        return _floats(*work.tensor(id, name), slice, pool, pooling, limits)
+        return _floats(*work.tensor(id, name), slice, pool, pooling, work.limits)
 
     @app.get("/api/trace/{id}/weights/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
     def weights(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """The same for a parameter of the model, such as encoder.0.self.q.weight."""
-        return _floats(*work.weights(id, name), slice, pool, pooling, limits)
+        return _floats(*work.weights(id, name), slice, pool, pooling, work.limits)
 
+
+def _add_writing(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.post("/api/next", tags=["writing"])
     async def next(asked: ToNext) -> Response:
         """The distribution of the next token, after temperature, top-k, softmax and top-p, and one drawn from it."""
         found = await gate.run(lambda: work.next(asked))
         if isinstance(found, Tensor):
-            return _floats(found, ["V"], None, None, "mean", limits)
-        return _json(found, limits)
+            return _floats(found, ["V"], None, None, "mean", work.limits)
+        return _json(found, work.limits)
 
     @app.post("/api/beam", tags=["writing"])
     async def beam(asked: ToBeam) -> Response:
         """A beam search as a tree: every continuation it looked at, round by round, and why it was kept or lost."""
-        return await told(lambda: work.beam(asked))
+        return _json(await gate.run(lambda: work.beam(asked)), work.limits)
 
-    @app.post("/api/tokenize", tags=["models"])
-    async def tokenize(asked: ToTokenize) -> Response:
-        """The pieces of a text, with the characters they cover and their bytes."""
-        return await told(lambda: work.tokenize(asked))
 
+def _add_page(app: FastAPI) -> None:
     @app.get("/docs", include_in_schema=False)
     def docs() -> Response:
         return Response(page.documentation(app.openapi()), media_type="text/html; charset=utf-8")
@@ -145,8 +156,6 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     @app.get("/{path:path}", include_in_schema=False)
     def files(path: str) -> Response:
         return page.serve(path)
-
-    return app
 
 
 def _row(row: notation.Notation) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Traces:
     def add(self, kept: Kept) -> None:
         with self._lock:
             self._kept[kept.id] = (kept, kept.trace.nbytes)
-            while len(self._kept) > 1 and self._too_many():
+            while len(self._kept) > 2 and self._too_many():
                 self._kept.popitem(last=False)
 
     def _too_many(self) -> bool:

@@ -20,7 +20,7 @@ class Limits:
     threads: int = 2  # that compute at a time; each may use all cores
     seconds: float = 20.0  # for one of them
     traces: int = 16  # kept
-    memory: int = 512_000_000  # bytes of traces kept; the newest is kept whatever its size
+    memory: int = 512_000_000  # bytes of traces kept; the latest two stay whatever their size, as a pass and its edit
     trace: int = 1_500_000_000  # bytes of one trace
     models: int = 4  # kept
     beam: int = 10

@@ -292,7 +292,7 @@ def summary(trace: Trace, name: str) -> dict[str, Any]:
     if not bool(least.isfinite() & most.isfinite()):
         x = x[x.isfinite()]
         least, most = torch.aminmax(x) if x.numel() else (x.sum(), x.sum())
-    mean = x.mean(dtype=torch.float64).item() if x.numel() else 0.0
+    mean = x.mean().item() if x.numel() else 0.0
     row = describe(name).name
     shape, axes = list(trace[name].shape), trace.axes(name)
     return {"shape": shape, "axes": axes, "min": least.item(), "max": most.item(), "mean": mean, "row": row}

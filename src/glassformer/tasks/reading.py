@@ -1,6 +1,7 @@
 """What the tasks of an encoder share: `<bos> text <eos>`, perhaps a second text, in batches."""
 
 import json
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ class Reader(Task):
         assert isinstance(recipe.model, BertOptions)
         self.recipe = recipe
         self.options = recipe.model
+        self.dropout = recipe.tokenizer.dropout
         self.tokenizer = tokenizer
         marks = {"pad": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos}
         if missing := [f"tokenizer.{name}" for name, id in marks.items() if id < 0]:
@@ -102,6 +104,11 @@ class Reader(Task):
 
 class Pooled(Reader):
     """One answer for a text, or for two that are compared."""
+
+    def sampled(self, pieces: Sequence[Ids], rng: random.Random) -> Sequence[Ids]:
+        """The same texts with BPE-dropout, so that a model learns what pieces are made of; none if it would be too long."""
+        taken = [self.tokenizer.sample(ids, self.dropout, rng) for ids in pieces]
+        return taken if sum(map(len, taken)) <= self.options.max_length - 1 - len(pieces) else pieces
 
     def pieces(self, texts: Sequence[Texts]) -> list[tuple[Ids, ...]]:
         columns = [self.tokenizer.encode_batch(list(column)) for column in zip(*texts, strict=True)]

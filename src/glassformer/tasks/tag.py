@@ -1,9 +1,11 @@
 """Tag: a label for every word, such as its part of speech or the name it belongs to."""
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -88,7 +90,15 @@ class Tag(Reader):
 
     def encode(self, text: str, starts: Sequence[int]) -> tuple[Ids, list[int]]:
         """The pieces of a text, and which of them each word that starts at one of `starts` begins with."""
-        before, *words = self.tokenizer.encode_batch(cut(text, starts))
+        return self.encode_all([(text, starts)])[0]
+
+    def encode_all(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[Ids, list[int]]]:
+        parts = [cut(text, starts) for text, starts in texts]
+        pieces = iter(self.tokenizer.encode_batch([part for each in parts for part in each]))
+        return [self._placed([next(pieces) for _ in each]) for each in parts]
+
+    def _placed(self, parts: list[Ids]) -> tuple[Ids, list[int]]:
+        before, *words = parts
         ids, places = list(before), []
         for word in words:
             visible = (i for i, id in enumerate(word) if not self.tokenizer.bytes_of(id).isspace())
@@ -96,11 +106,21 @@ class Tag(Reader):
             ids += word
         return ids, places
 
-    def encode_sentence(self, sentence: Sentence) -> tuple[Ids, list[int]]:
-        return self.encode(*joined(sentence))
+    def sampled(self, ids: Ids, places: list[int], rng: random.Random) -> tuple[Ids, list[int]]:
+        """The same words with BPE-dropout, so that a model learns what pieces are made of; none if it would be too long."""
+        taken, begins = self.tokenizer.sample(ids[: places[0]], self.dropout, rng), []
+        for start, end in pairwise([*places, len(ids)]):
+            begins.append(len(taken))
+            taken += self.tokenizer.sample(ids[start:end], self.dropout, rng)
+        return (taken, begins) if len(taken) + 2 <= self.options.max_length else (ids, places)
 
-    def fits(self, sentence: Sentence) -> bool:
-        return len(self.encode_sentence(sentence)[0]) + 2 <= self.options.max_length
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> list[tuple[Ids, list[int]]]:
+        return self.encode_all([joined(sentence) for sentence in sentences])
+
+    def fitting(self, sentences: Sequence[Sentence]) -> list[Sentence]:
+        """Those that are no longer than the model reads."""
+        rows = self.encode_sentences(sentences)
+        return [s for s, (ids, _) in zip(sentences, rows, strict=True) if len(ids) + 2 <= self.options.max_length]
 
     def batch(self, rows: Sequence[tuple[Ids, list[int]]], labels: Sequence[Sequence[int]] = ()) -> ReadBatch:
         """Pieces and places of some sentences, and the label of each word."""
@@ -114,7 +134,7 @@ class Tag(Reader):
     ) -> list[Tagged]:
         """The words of each text with their labels; without `split`, words are what stands between spaces."""
         found = [[m.span() for m in (WORD if split else SPACED).finditer(text)] for text in texts]
-        rows = [self.encode(text, [start for start, _ in words]) for text, words in zip(texts, found, strict=True)]
+        rows = self.encode_all([(text, [start for start, _ in words]) for text, words in zip(texts, found, strict=True)])
         for number, (ids, _) in enumerate(rows, start=first + 1):
             self.check_length(len(ids) + 2, f"Sentence {number}")
         answers = [Tagged(text, [], []) for text in texts]
@@ -138,7 +158,7 @@ class Tag(Reader):
     @torch.inference_mode()
     def evaluate(self, sentences: Sequence[Sentence], *, progress: Callable[[int], None] = lambda n: None) -> TagScore:
         known = {label: i for i, label in enumerate(self.labels)}
-        rows = [self.encode_sentence(sentence) for sentence in sentences]
+        rows = self.encode_sentences(sentences)
         for sentence, (ids, _) in zip(sentences, rows, strict=True):
             self.check_length(len(ids) + 2, f"{sentence.place}: the sentence")
         loss, right, count = 0.0, 0, 0

@@ -98,7 +98,7 @@ class Tokenizer:
             raise UserError(f"There is no tokenizer {path}. Training writes it into the run folder as tokenizer.json.") from None
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # `tokenizers` raises bare Exception for what it cannot parse, and panics are not even that
+        except BaseException as error:  # `tokenizers` raises bare Exception for what it cannot parse, or panics
             raise UserError(f"{path} is not a tokenizer file: {error}") from None
         tokenizer = cls(rust, options)
         if missing := [name for name in tokenizer._roles if name and name not in tokenizer._specials]:

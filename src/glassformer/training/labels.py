@@ -1,6 +1,7 @@
 """Training on labelled text: one label for a text or a pair of texts, or one for each word."""
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
@@ -17,7 +18,7 @@ from glassformer.files import write_text
 from glassformer.tasks import compare
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.compare import Score, number_of
-from glassformer.tasks.reading import ReadBatch, write_labels
+from glassformer.tasks.reading import ReadBatch, Row, write_labels
 from glassformer.tasks.tag import Tag, cut, joined
 from glassformer.text.batches import Batches, Place, Prepared, chunks, prepare
 from glassformer.text.labelled import Example, Sentence, read_examples, read_sentences
@@ -82,11 +83,13 @@ class LabelWork(Work):
             write_text(prepared / "dev.json", json.dumps([astuple(example) for example in dev]))
         torch.manual_seed(recipe.seed)
         self.task: Classify | Score = (compare.of(recipe) if recipe.task == "compare" else Classify).build(run, recipe)
+        self._marks = 3 if recipe.task == "compare" else 2  # around the pieces, see Reader.around
         self._known = {} if isinstance(self.task, Score) else {label: i for i, label in enumerate(self.task.labels)}
         if fresh:
             rows = (row for chunk in chunks(parted.train()) for row in self._rows(chunk))
             largest = 2**32 - 1 if data.score else self.task.tokenizer.size + len(self._known)
-            prepare(prepared, "train", rows, largest=largest, max_length=data.max_length + 2)
+            most = min(data.max_length, self.task.options.max_length - self._marks)
+            prepare(prepared, "train", rows, largest=largest, max_length=most)
         self.corpus = Prepared(prepared, "train")
         saved = json.loads((prepared / "dev.json").read_text(encoding="utf-8"))
         self.dev = [Example(tuple(texts), label, place) for texts, label, place in saved]
@@ -100,28 +103,27 @@ class LabelWork(Work):
             report(balance(Counter(self.task.labels[i] for i in numbers), Counter(example.label for example in self.dev)))
 
     def _rows(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], list[int]]]:
-        """The ids around the texts and, as one more, the label's number."""
-        reads = self.task.encode([example.texts for example in examples])
-        for (ids, types), example in zip(reads, examples, strict=True):
-            second = sum(types)
+        """The pieces of the texts; the label as a whole number, and how many of the pieces are the second text's."""
+        for pieces, example in zip(self.task.pieces([example.texts for example in examples]), examples, strict=True):
             if isinstance(self.task, Classify):
                 label = self._known[example.label]
             else:
                 label = int(np.float32(number_of(example)).view(np.uint32))  # the bits of the number: ids are whole
-            yield ids, [label, second]
+            yield [id for ids in pieces for id in ids], [label, sum(map(len, pieces[1:]))]
 
-    def _unpacked(self, ids: list[int], kept: list[int]) -> tuple[tuple[list[int], list[int]], Any]:
+    def _unpacked(self, ids: list[int], kept: list[int], rng: random.Random) -> tuple[Row, Any]:
         label, second = kept
-        types = [0] * (len(ids) - second) + [1] * second
-        if isinstance(self.task, Classify):
-            return (ids, types), label
-        return (ids, types), float(np.uint32(label).view(np.float32))
+        first = len(ids) - second
+        pieces = (ids[:first], ids[first:]) if self._marks == 3 else (ids,)
+        row = self.task.around(*(self.task.sampled(pieces, rng) if self.task.dropout else pieces))
+        return row, label if isinstance(self.task, Classify) else float(np.uint32(label).view(np.float32))
 
     def batches(self, place: Place) -> Iterator[tuple[ReadBatch, Place]]:
         recipe = self.task.recipe
-        made = Batches(self.corpus, tokens=recipe.training.batch_tokens, seed=recipe.seed, marks=0)
+        made = Batches(self.corpus, tokens=recipe.training.batch_tokens, seed=recipe.seed, marks=self._marks)
         for rows, after in made.iterate(place):
-            each = [self._unpacked(*self.corpus.read(record)) for record, _ in rows]
+            rng = random.Random(f"{recipe.seed} {after}")
+            each = [self._unpacked(*self.corpus.read(record), rng) for record, _ in rows]
             yield self.task.batch([row for row, _ in each], [label for _, label in each]), after
 
     def validate(self) -> Validation:
@@ -153,16 +155,16 @@ class TagWork(Work):
         known = {label: i for i, label in enumerate(self.task.labels)}
         if fresh:
             rows = (
-                (ids, _pack(places, [known[x] for x in s.labels]))
-                for s in parted.train()
-                for ids, places in [self.task.encode_sentence(s)]
+                (ids, _pack(places, [known[label] for label in sentence.labels]))
+                for chunk in chunks(parted.train())
+                for sentence, (ids, places) in zip(chunk, self.task.encode_sentences(chunk), strict=True)
             )
             largest = max(self.task.tokenizer.size, len(known), data.max_length)
             prepare(prepared, "train", rows, largest=largest, max_length=data.max_length, max_target=2 * data.max_length)
         self.corpus = Prepared(prepared, "train")
         kept = json.loads((prepared / "dev.json").read_text(encoding="utf-8"))
         saved = [Sentence(tuple(words), tuple(labels), tuple(spaces), place) for words, labels, spaces, place in kept]
-        self.dev = [sentence for sentence in saved if self.task.fits(sentence)]
+        self.dev = self.task.fitting(saved)
         self.has_dev = bool(self.dev)
         about = self.corpus.about
         self.data = f"{', '.join(data.train)}: {about['pairs']:,} sentences, {about['skipped']:,} left out as too long"
@@ -179,7 +181,11 @@ class TagWork(Work):
         for rows, after in Batches(self.corpus, tokens=recipe.training.batch_tokens, seed=recipe.seed, marks=2).iterate(place):
             read = [self.corpus.read(record) for record, _ in rows]
             each = [(ids, *_unpack(kept)) for ids, kept in read]
-            yield self.task.batch([(ids, places) for ids, places, _ in each], [labels for _, _, labels in each]), after
+            texts = [(ids, places) for ids, places, _ in each]
+            if self.task.dropout:
+                rng = random.Random(f"{recipe.seed} {after}")
+                texts = [self.task.sampled(ids, places, rng) for ids, places in texts]
+            yield self.task.batch(texts, [labels for _, _, labels in each]), after
 
     def validate(self) -> Validation:
         found = self.task.evaluate(self.dev)

@@ -158,6 +158,7 @@ export const en = {
     lookedAt: "What they look at",
     lookedAtOne: (word: string) => `What “${word}” looks at`,
     lookedAtMany: (n: number) => `What these ${n} words look at, on average`,
+    fewer: (n: number, all: number) => `The ${n} with the most weight, of ${all}, in the order of the text.`,
     switchOff: "Switch this head off",
     switchOn: "Switch it on again",
     allOn: "Switch all heads on",

@@ -154,6 +154,7 @@ export const zh: Words = {
     lookedAt: "它们看了谁",
     lookedAtOne: (word) => `“${word}”看了谁`,
     lookedAtMany: (n) => `这 ${n} 个词平均看了谁`,
+    fewer: (n, all) => `共 ${all} 个，按原文次序列出权重最大的 ${n} 个。`,
     switchOff: "关掉这个头",
     switchOn: "重新打开",
     allOn: "打开所有的头",

@@ -259,7 +259,7 @@ function floats(buffer: ArrayBuffer): Float32Array {
 const part = encodeURIComponent;
 
 export const api = {
-  models: () => get<{ models: Model[]; default: string | null }>("api/models"),
+  models: () => get<{ models: Model[]; default: string | null; words?: boolean }>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),

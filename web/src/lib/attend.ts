@@ -61,6 +61,7 @@ export async function weights(trace: Trace, name: string, heads: number[], over:
 
 /** Rows of merged pieces are averaged, their columns summed, so that rows still add up to 1 (less what is hidden). */
 export function gather(data: Float32Array, width: number, rows: Group[], cols: Group[]): Float32Array {
+  if (rows.length * cols.length === data.length) return data; // nothing hidden, nothing merged
   const out = new Float32Array(rows.length * cols.length);
   rows.forEach((row, r) =>
     cols.forEach((col, c) => {

@@ -43,7 +43,7 @@ function along(stops: RGB[], t: number): RGB {
 
 /** The colours of a scale from its lowest to its highest number: STEPS + 1 of them, three bytes each. */
 function ramp(scale: Scale, theme: Theme): Uint8ClampedArray {
-  const key = scale + theme;
+  const key = `${scale} ${theme}`;
   const known = ramps.get(key);
   if (known) return known;
   const { paper, positive, negative } = PALETTES[theme];
@@ -65,30 +65,33 @@ export function domain(scale: Scale, low: number, high: number): Domain {
   return [-size, size];
 }
 
-/** Writes the colour of `x` into three bytes of an image. */
-export function paint(out: Uint8ClampedArray, at: number, x: number, scale: Scale, [low, high]: Domain, theme: Theme): void {
-  if (!Number.isFinite(x)) {
-    out.set(PALETTES[theme].void, at);
-    return;
-  }
+/** Writes the colour of a number into the four bytes of a pixel. */
+export type Paint = (out: Uint8ClampedArray, at: number, x: number) => void;
+
+export function painter(scale: Scale, [low, high]: Domain, theme: Theme): Paint {
   const colours = ramp(scale, theme);
-  const t = Math.min(1, Math.max(0, (x - low) / (high - low)));
-  const from = 3 * Math.round(t * STEPS);
-  out[at] = colours[from]!;
-  out[at + 1] = colours[from + 1]!;
-  out[at + 2] = colours[from + 2]!;
+  const nothing = PALETTES[theme].void;
+  return (out, at, x) => {
+    const there = Number.isFinite(x);
+    const from = there ? 3 * Math.round(Math.min(1, Math.max(0, (x - low) / (high - low))) * STEPS) : 0;
+    const source = there ? colours : nothing;
+    out[at] = source[from]!;
+    out[at + 1] = source[from + 1]!;
+    out[at + 2] = source[from + 2]!;
+    out[at + 3] = 255;
+  };
 }
 
-const spot = new Uint8ClampedArray(3);
+const spot = new Uint8ClampedArray(4);
 
 export function colour(x: number, scale: Scale, span: Domain, theme: Theme): string {
-  paint(spot, 0, x, scale, span, theme);
+  painter(scale, span, theme)(spot, 0, x);
   return `rgb(${spot[0]},${spot[1]},${spot[2]})`;
 }
 
 /** Black or white, whichever can be read on the colour of `x`. */
 export function ink(x: number, scale: Scale, span: Domain, theme: Theme): string {
-  paint(spot, 0, x, scale, span, theme);
+  painter(scale, span, theme)(spot, 0, x);
   const light = 0.299 * spot[0]! + 0.587 * spot[1]! + 0.114 * spot[2]!;
   return light > 140 ? "#14201f" : "#f7faf9";
 }

@@ -1,6 +1,6 @@
 /** How a matrix is laid out and drawn: on the screen's canvas, in a PNG, in an SVG. */
 
-import { ink, paint, colour, type Domain, type Scale, type Theme } from "./colours";
+import { colour, ink, painter, type Domain, type Scale, type Theme } from "./colours";
 import { brief } from "./format";
 import type { Grid } from "./grid";
 
@@ -47,15 +47,24 @@ export const LABEL = 12;
 const LONGEST = 96;
 
 let ruler: CanvasRenderingContext2D | null = null;
+const measured = new Map<string, number>();
+
 export function width(text: string): number {
+  const known = measured.get(text);
+  if (known !== undefined) return known;
   ruler ??= document.createElement("canvas").getContext("2d")!;
   ruler.font = `${LABEL}px ${FONT}`;
-  return ruler.measureText(text).width;
+  const found = ruler.measureText(text).width;
+  if (measured.size > 20_000) measured.clear();
+  measured.set(text, found);
+  return found;
 }
 
 function longest(labels: string[] | null, size: number): number {
   if (!labels) return width(String(Math.max(0, size - 1)));
-  return Math.min(LONGEST, Math.max(0, ...labels.map(width)));
+  let most = 0;
+  for (const label of labels) most = Math.max(most, width(label));
+  return Math.min(LONGEST, most);
 }
 
 export function clip(text: string, room: number): string {
@@ -141,14 +150,16 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, look: Look, l: Layout,
   const [a0, a1, b0, b1] = rough
     ? [Math.floor(r0 / fr), Math.min(over.rows, Math.ceil(r1 / fr)), Math.floor(c0 / fc), Math.min(over.cols, Math.ceil(c1 / fc))]
     : [r0, r1, c0, c1];
-  const image = new ImageData(b1 - b0, a1 - a0);
+  const number = (r: number, c: number) => (rough ? over.data[r * over.cols + c] : (grid.value(r, c) ?? guess(grid, r, c)));
+  const step = Math.max(1, Math.floor(1 / (l.cw * fc))); // columns that share a point of the screen
+  const image = new ImageData(Math.ceil((b1 - b0) / step), a1 - a0);
+  const paint = painter(look.scale, look.span, look.theme);
   let at = 0;
   for (let r = a0; r < a1; r++)
-    for (let c = b0; c < b1; c++, at += 4) {
-      const x = rough ? over.data[r * over.cols + c] : (grid.value(r, c) ?? guess(grid, r, c));
+    for (let c = b0; c < b1; c += step, at += 4) {
+      const x = step === 1 ? number(r, c) : loudest(number, r, c, Math.min(b1, c + step));
       if (x === undefined) continue; // not here yet: left empty
-      paint(image.data, at, x, look.scale, look.span, look.theme);
-      image.data[at + 3] = 255;
+      paint(image.data, at, x);
     }
   stage ??= document.createElement("canvas");
   stage.width = image.width;
@@ -156,7 +167,17 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, look: Look, l: Layout,
   stage.getContext("2d")!.putImageData(image, 0, 0);
   ctx.imageSmoothingEnabled = false;
   const [w, h] = [l.cw * fc, l.ch * fr];
-  ctx.drawImage(stage, l.gutter + b0 * w - port.x, l.header + a0 * h - port.y, image.width * w, image.height * h);
+  ctx.drawImage(stage, l.gutter + b0 * w - port.x, l.header + a0 * h - port.y, image.width * w * step, image.height * h);
+}
+
+/** Of cells too narrow to be seen, the one that stands out most is drawn. */
+function loudest(number: (r: number, c: number) => number | undefined, row: number, from: number, to: number): number | undefined {
+  let found = number(row, from);
+  for (let c = from + 1; c < to; c++) {
+    const x = number(row, c);
+    if (x !== undefined && (found === undefined || Math.abs(x) > Math.abs(found))) found = x;
+  }
+  return found;
 }
 
 /** While a tile is on its way, its place shows the overview. */
@@ -309,10 +330,8 @@ function bitmap(grid: Grid, data: Float32Array, look: Look): string {
   canvas.width = grid.cols;
   canvas.height = grid.rows;
   const image = new ImageData(grid.cols, grid.rows);
-  data.forEach((x, i) => {
-    paint(image.data, 4 * i, x, look.scale, look.span, look.theme);
-    image.data[4 * i + 3] = 255;
-  });
+  const paint = painter(look.scale, look.span, look.theme);
+  data.forEach((x, i) => paint(image.data, 4 * i, x));
   canvas.getContext("2d")!.putImageData(image, 0, 0);
   return canvas.toDataURL();
 }

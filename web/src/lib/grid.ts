@@ -72,7 +72,7 @@ export class Grid {
   /** Begins to load what is missing of a part; `onload` is called as it comes. */
   want(r0: number, r1: number, c0: number, c1: number): void {
     for (let r = Math.floor(r0 / this.tileRows) * this.tileRows; r < r1; r += this.tileRows)
-      for (let c = Math.floor(c0 / this.tileCols) * this.tileCols; c < c1; c += this.tileCols) void this.fetch(r, c);
+      for (let c = Math.floor(c0 / this.tileCols) * this.tileCols; c < c1; c += this.tileCols) void this.bring(r, c);
   }
 
   wantOverview(): void {
@@ -91,7 +91,7 @@ export class Grid {
   async all(): Promise<Float32Array> {
     const tasks: Promise<void>[] = [];
     for (let r = 0; r < this.rows; r += this.tileRows)
-      for (let c = 0; c < this.cols; c += this.tileCols) tasks.push(this.fetch(r, c));
+      for (let c = 0; c < this.cols; c += this.tileCols) tasks.push(this.bring(r, c));
     await Promise.all(tasks);
     const out = new Float32Array(this.rows * this.cols);
     for (let r = 0; r < this.rows; r++)
@@ -105,7 +105,7 @@ export class Grid {
 
   private readonly coming = new Map<number, Promise<void>>();
 
-  private fetch(row: number, col: number): Promise<void> {
+  private bring(row: number, col: number): Promise<void> {
     const key = this.key(row, col);
     const under = this.coming.get(key);
     if (under) return under;

@@ -132,18 +132,23 @@ export const place: Place = $state(read(location.hash));
 /** Keeps the address in step with the place, and the place with the address when the person goes back or edits it. */
 export function follow(): void {
   let turn = "";
+  let timer: ReturnType<typeof setTimeout> | undefined;
   $effect.root(() => {
     $effect(() => {
       const address = write(place);
-      if (address === location.hash) return;
       const now = [place.view, place.model, place.text, place.step, place.attention].join("\n");
-      if (turn && now !== turn) history.pushState(null, "", address);
-      else history.replaceState(null, "", address);
-      turn = now;
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        if (address === location.hash) return;
+        if (turn && now !== turn) history.pushState(null, "", address);
+        else history.replaceState(null, "", address);
+        turn = now;
+      }, 120); // a slider moves faster than an address should
     });
     $effect(() => remember("language", place.lang));
   });
   const back = () => {
+    clearTimeout(timer);
     const there = read(location.hash);
     if (write(there) !== write(place)) Object.assign(place, there);
   };

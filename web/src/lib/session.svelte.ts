@@ -12,8 +12,11 @@ class Session {
   edited: Trace | null = $state.raw(null);
   busy = $state(false);
   problem: Refusal | null = $state.raw(null);
+  spells = false; // whether the server spells any token of a vocabulary
   private turn = 0;
   private renewed = 0;
+  private ran = ""; // what was traced last, and with which heads off
+  private switched = "";
 
   /** The trace that is drawn: the edited one while heads are off. */
   get trace(): Trace | null {
@@ -26,7 +29,8 @@ class Session {
 
   async begin(): Promise<void> {
     try {
-      const [{ models, default: first }, { rows }] = await Promise.all([api.models(), api.notation()]);
+      const [{ models, default: first, words }, { rows }] = await Promise.all([api.models(), api.notation()]);
+      this.spells = words ?? false;
       this.models = models;
       this.notation = rows;
       if (!models.some((model) => model.id === place.model)) {
@@ -38,13 +42,31 @@ class Session {
       const missing = this.problem;
       await this.run();
       this.problem ??= missing;
+      this.follow();
     } catch (error) {
       this.report(error);
     }
   }
 
+  private get asked(): string {
+    return JSON.stringify([place.model, place.text, place.second, place.to, place.more]);
+  }
+
+  /** When the person goes back, or changes the address, what is shown follows. */
+  private follow(): void {
+    $effect.root(() => {
+      $effect(() => {
+        const [asked, off] = [this.asked, place.off.join()];
+        if (asked !== this.ran) void this.run();
+        else if (off !== this.switched) void this.switchHeads([...place.off]);
+      });
+    });
+  }
+
   /** Traces the text of this place, and edits the trace if heads are off. */
   async run(): Promise<void> {
+    this.ran = this.asked;
+    this.switched = place.off.join();
     const model = this.model;
     if (!model) return;
     const turn = ++this.turn;
@@ -60,6 +82,8 @@ class Session {
       if (turn !== this.turn) return;
       this.base = trace;
       this.edited = edited;
+      learn(model.id, [...trace.target, ...(model.task === "fill" ? trace.source : [])].filter((one) => one.text !== ""));
+      learn(model.id, trace.answer.candidates?.flat() ?? []);
     } catch (error) {
       if (turn === this.turn) this.report(error);
     } finally {
@@ -70,6 +94,7 @@ class Session {
   /** Switches heads off and on again. */
   async switchHeads(off: string[]): Promise<void> {
     const base = this.base;
+    this.switched = off.join();
     if (!base) return;
     const turn = ++this.turn;
     this.busy = true;
@@ -126,7 +151,23 @@ export function learn(model: string, words: { id: number; text: string }[]): voi
   }
 }
 
+/** The texts of the likeliest tokens after those that the decoder has read up to a position. */
+export async function learnAt(trace: Trace, position: number): Promise<void> {
+  if (session.spells || !trace.target.length) return;
+  const key = `${trace.model} ${trace.text} ${trace.to} ${position}`;
+  if (asked.has(key)) return;
+  asked.add(key);
+  const written = trace.target.slice(1, position + 1).map((one) => one.id);
+  const ask = { model: trace.model, text: trace.task === "translate" ? trace.text : "", to: trace.to, written };
+  try {
+    learn(trace.model, (await api.next({ ...ask, temperature: 1, top_k: 0, top_p: 1, seed: 0 })).top);
+  } catch (error) {
+    session.report(error);
+  }
+}
+
 export async function learnWords(ids: Iterable<number>): Promise<void> {
+  if (!session.spells) return;
   const model = place.model;
   const fresh = [...new Set(ids)].filter((id) => !asked.has(`${model} ${id}`)).slice(0, 1000);
   if (!fresh.length) return;

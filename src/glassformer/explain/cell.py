@@ -1,0 +1,134 @@
+"""One number of a trace, what is around it, and the kinds of arithmetic it may come from."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.layers.feedforward import ACTIVATIONS
+from glassformer.trace import Trace
+
+Index = tuple[int | None, ...]  # None stands for a whole axis
+Operand = dict[str, Any]  # name, index, whether it is a weight, and its value or values
+Found = tuple[str, dict[str, Any], float, list[str]]  # equation, terms, result, steps
+
+
+class Place:
+    """One cell: where it is, and what is around it."""
+
+    def __init__(self, model: nn.Module, trace: Trace, name: str, index: tuple[int, ...]) -> None:
+        self.model, self.trace, self.name, self.index = model, trace, name, index
+        self.path, _, self.leaf = name.rpartition(".")  # decoder.1.cross, pattern
+        self.block, _, self.part = self.path.rpartition(".")  # decoder.1, cross
+
+    # -- operands
+
+    def take(self, name: str, index: Index) -> Operand:
+        """Numbers of a traced tensor, with where they are from: `values` where the index leaves an axis whole, else `value`."""
+        return _operand(name, self.trace[name], index, weight=False)
+
+    def weight(self, name: str, index: Index) -> Operand:
+        """The same of a parameter or table of the model."""
+        found = self._weight(name)
+        assert found is not None, name
+        return _operand(name, found.detach(), index, weight=True)
+
+    def has(self, name: str) -> bool:
+        """Whether the model has these weights: there may be no bias."""
+        return self._weight(name) is not None
+
+    def _weight(self, name: str) -> Tensor | None:
+        path, _, leaf = name.rpartition(".")
+        found = getattr(self.module(path), leaf, None)
+        return found if isinstance(found, Tensor) else None
+
+    def sibling(self, leaf: str) -> str:
+        return f"{self.path}.{leaf}"
+
+    def module(self, path: str) -> Any:
+        return self.model.get_submodule(path)
+
+    @property
+    def post(self) -> bool:
+        return bool(self.model.options.norm == "post")
+
+    def last_states(self, stack: str) -> str:
+        """What a stack of blocks ends in."""
+        return f"{stack}.norm.out" if f"{stack}.norm.out" in self.trace else f"{stack}.{self.module(stack).depth - 1}.resid_post"
+
+    def stream(self, block: str, sublayer: str) -> str:
+        """The residual stream that a sublayer of a block adds to."""
+        if sublayer == "self":
+            return f"{block}.resid_pre"
+        if sublayer == "cross" or f"{block}.resid_cross" not in self.trace:
+            return f"{block}.resid_mid"
+        return f"{block}.resid_cross"
+
+    def sublayer_input(self) -> str:
+        """What the queries, or the inner layer, are made of."""
+        norm = {"self": "norm1", "cross": "norm2", "ffn": "norm3"}[self.part]
+        return self.stream(self.block, self.part) if self.post else f"{self.block}.{norm}.out"
+
+    # -- kinds of arithmetic
+
+    def dot(self, a: Operand, b: Operand, bias: Operand | None, equation: str) -> Found:
+        """Σ a · b, plus a bias if there is one."""
+        result = math.fsum(x * y for x, y in zip(a["values"], b["values"], strict=True))
+        steps = [sum_of_products(a["values"], b["values"], result)]
+        if bias:
+            steps.append(f"{shown(result)} + {shown(bias['value'])} = {shown(result + bias['value'])}")
+            result += bias["value"]
+        return equation, {"kind": "dot", "a": a, "b": b, "bias": bias["value"] if bias else None}, result, steps
+
+    def linear(self, x: Operand, layer: str, row: int, equation: str) -> Found:
+        """A row of W times a vector, plus b."""
+        bias = self.weight(f"{layer}.bias", (row,)) if self.has(f"{layer}.bias") else None
+        return self.dot(x, self.weight(f"{layer}.weight", (row, None)), bias, equation)
+
+    def copy(self, name: str, index: Index, equation: str) -> Found:
+        operand = self.take(name, index)
+        return equation, {"kind": "copy", "a": operand}, operand["value"], [f"{name} = {shown(operand['value'])}"]
+
+    def add(self, *names: str, equation: str) -> Found:
+        """The sum of several tensors at this place."""
+        parts = [self.take(name, self.index) for name in names]
+        result = math.fsum(part["value"] for part in parts)
+        line = " + ".join(shown(part["value"]) for part in parts)
+        return equation, {"kind": "sum", "parts": parts}, result, [f"{line} = {shown(result)}"]
+
+    def mean(self, x: Operand, equation: str) -> Found:
+        result = math.fsum(x["values"]) / len(x["values"])
+        steps = [f"({listed([shown(v) for v in x['values']], ' + ')}) ÷ {len(x['values'])} = {shown(result)}"]
+        return equation, {"kind": "mean", "a": x}, result, steps
+
+
+def _operand(name: str, x: Tensor, index: Index, *, weight: bool) -> Operand:
+    values = x[tuple(slice(None) if i is None else i for i in index)].double().flatten().tolist()
+    where = {"name": name, "index": list(index), "weight": weight}
+    return {**where, "values": values} if None in index else {**where, "value": values[0]}
+
+
+def activated(function: str, x: float) -> float:
+    return ACTIVATIONS[function](torch.tensor(x, dtype=torch.float64)).item()
+
+
+def name_of(activation: object) -> str:
+    return next(name for name, f in ACTIVATIONS.items() if f is activation)
+
+
+def shown(x: float) -> str:
+    if math.isinf(x):
+        return "−∞" if x < 0 else "∞"
+    if x and not 1e-3 <= abs(x) < 1e5:
+        return f"{x:.3e}".replace("-", "−")
+    return f"{x:.4f}".replace("-", "−")
+
+
+def listed(parts: list[str], between: str) -> str:
+    return between.join(parts if len(parts) <= 6 else [*parts[:4], "…", parts[-1]])
+
+
+def sum_of_products(a: list[float], b: list[float], result: float) -> str:
+    products = [f"{shown(x)} × {shown(y)}" for x, y in zip(a, b, strict=True)]
+    return f"{listed(products, ' + ')} = {shown(result)}"

@@ -1,0 +1,543 @@
+"""The page in real Chromium: every view of every model in both languages, drawn with the API's own numbers."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pytest
+from command import ROOT, process
+from small_tasks import TEXTS, make
+
+from glassformer import store
+
+try:
+    from playwright.sync_api import Browser, Page, sync_playwright
+except ImportError:
+    sync_playwright = None  # type: ignore[assignment]
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+WEB, BUILT = ROOT / "web", ROOT / "src/glassformer/server/page"
+VIEWS, LANGUAGES = ("walk", "translate", "attention", "next"), ("en", "zh")
+SMALL = {name: name for name in ("language", "fill", "classify", "tag", "compare", "score")} | {"post": "translate"}
+BUNDLED = [folder.name for folder in store.bundled()]
+MODELS = [*BUNDLED, *SMALL]
+TRANSLATOR, SENTENCE = "zh-en", "我喜欢吃草莓。"
+
+in_chromium = [
+    pytest.mark.skipif(sync_playwright is None, reason="Playwright is not installed: pip install playwright"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found: on Debian, apt install chromium fonts-noto-cjk"),
+]
+
+
+def browser_test(function: Any) -> Any:
+    for mark in in_chromium:
+        function = mark(function)
+    return function
+
+
+# -- the server and the browser
+
+
+class Server:
+    def __init__(self, *models: object) -> None:
+        self.child = process("explore", *models, "--no-browser", "--port", 0)
+        assert self.child.stdout
+        self.address = self.child.stdout.readline().strip()
+        assert self.address.startswith("http://127.0.0.1:"), self.child.communicate()
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request, timeout=60))
+
+    def tensor(self, trace: str, name: str, part: str = "") -> np.ndarray:
+        query = f"?slice={quote(part)}" if part else ""
+        with urllib.request.urlopen(f"{self.address}/api/trace/{trace}/tensor/{name}{query}", timeout=60) as answer:
+            shape = [int(size) for size in answer.headers["X-Shape"].split(",") if size]
+            return np.frombuffer(answer.read(), "<f4").reshape(shape)
+
+    def stop(self) -> None:
+        self.child.terminate()
+        self.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("small")
+    small = [make(folder / name, task) for name, task in SMALL.items()]
+    served = Server(*BUNDLED, *small)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+class Explorer:
+    """A tab that remembers what must not happen: errors in the console, requests that leave the machine."""
+
+    def __init__(self, browser: "Browser", server: Server, width: int = 1400, height: int = 900, **options: Any) -> None:
+        self.server = server
+        self.page: Page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        self.wrong: list[str] = []
+        self.traces: list[dict[str, Any]] = []
+        self.page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self._leaves(request.url))
+        self.page.on("response", self._answered)
+        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+
+    def _leaves(self, url: str) -> None:
+        if not url.startswith((self.server.address + "/", "data:", "blob:")):
+            self.wrong.append(f"leaves the machine: {url}")
+
+    def _answered(self, response: Any) -> None:
+        if re.search(r"/api/trace(/[^/]+/edit)?$", response.url) and response.ok:
+            self.traces.append(response.json())
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        return self.traces[-1]
+
+    def go(self, **place: object) -> "Explorer":
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.server.address}/#{urlencode(place)}")
+        self.page.wait_for_selector("main.work, .problem", timeout=30_000)
+        return self.settle()
+
+    def settle(self) -> "Explorer":
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.matrix .scroller canvas')].every((one) => one.dataset.ready === 'true')"
+        )
+        return self
+
+    def click(self, what: str) -> "Explorer":
+        self.page.locator(what).first.click()
+        return self.settle()
+
+    def text(self, what: str = "body") -> str:
+        return self.page.locator(what).first.inner_text()
+
+    def close(self) -> None:
+        self.page.close()
+        assert not self.wrong, self.wrong
+
+
+@pytest.fixture
+def explorer(browser: "Browser", server: Server) -> Iterator[Explorer]:
+    opened = Explorer(browser, server)
+    yield opened
+    opened.close()
+
+
+def beginning(server: Server, model: str) -> dict[str, str]:
+    """A text that the model can read."""
+    about = next(each for each in server.ask("/api/models")["models"] if each["id"] == model)
+    texts = TEXTS[SMALL[model]] if model in SMALL else [about["examples"][0], *about.get("seconds", [])[:1]]
+    return {"model": model, "text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {})}
+
+
+# -- what the source says
+
+
+def literals(language: str) -> set[str]:
+    """The sentences of a dictionary, as far as they are constant."""
+    text = re.sub(r"//.*|/\*.*?\*/|^import.*$", "", (WEB / f"src/i18n/{language}.ts").read_text("utf-8"), flags=re.M | re.S)
+    found = re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
+    found += [part for line in re.findall(r"`([^`]*)`", text) for part in re.split(r"\$\{[^}]*\}", line)]
+    return {one.strip() for one in found if len(one.strip()) > (1 if language == "zh" else 4)}
+
+
+def test_no_number_is_made_up_and_nothing_is_fetched_from_elsewhere() -> None:
+    for path in (WEB / "src").rglob("*.*"):
+        text = path.read_text("utf-8")
+        assert "Math.random" not in text and "getRandomValues" not in text, path
+        assert "fetch(" not in text or path.name == "api.ts", path
+    for path in BUILT.rglob("*.*"):
+        found = set(re.findall(r"https?://[^\s\"'`)\\<]+", path.read_text("utf-8")))
+        namespaces = {one for one in found if re.match(r"http://www\.w3\.org/|https://svelte\.dev/e/", one)}
+        assert found == namespaces, (path, found - namespaces)  # names of formats and of errors; nothing that is loaded
+
+
+def test_the_page_is_small() -> None:
+    size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in BUILT.rglob("*.*"))
+    assert 10_000 < size < 150_000
+
+
+@pytest.mark.skipif(not (WEB / "node_modules/vite").is_dir(), reason="needs the page's tools: cd web && npm ci")
+def test_the_built_page_is_of_this_source(tmp_path: Path) -> None:
+    command = ["npx", "vite", "build", "--outDir", str(tmp_path / "page"), "--logLevel", "error"]
+    subprocess.run(command, cwd=WEB, check=True, capture_output=True)
+    built, fresh = ({p.relative_to(d): p.read_bytes() for p in d.rglob("*.*")} for d in (BUILT, tmp_path / "page"))
+    assert built == fresh, "web/ was changed without `npm run build`"
+
+
+# -- every view, every model, both languages
+
+SAID = """() => {
+  const copy = document.body.cloneNode(true);
+  copy.querySelectorAll('code, .mono, math, script').forEach((one) => one.remove());
+  const attributes = [...copy.querySelectorAll('[aria-label], [title]')].flatMap((one) => [one.ariaLabel, one.title]);
+  return copy.textContent + '\\n' + attributes.join('\\n') + '\\n' + document.title;
+}"""
+
+
+@browser_test
+@pytest.mark.parametrize("model", MODELS)
+def test_every_view_speaks_both_languages(explorer: Explorer, model: str) -> None:
+    foreign = {own: [one for one in literals(other) if one not in " ".join(literals(own))] for own, other in (("en", "zh"), ("zh", "en"))}
+    for language in LANGUAGES:
+        explorer.go(view="walk", lang=language, **beginning(explorer.server, model))
+        for view in VIEWS:
+            explorer.click(f"[data-view={view}]")
+            said = explorer.page.evaluate(SAID)
+            assert not (strange := [one for one in foreign[language] if one in said]), (view, language, strange)
+            assert len(explorer.text("main")) > 100, view
+            assert not explorer.page.locator(".problem").count(), explorer.text(".problem")
+            assert explorer.page.evaluate("document.documentElement.lang").startswith(language)
+
+
+@browser_test
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("model", [TRANSLATOR, "language", "compare"])
+def test_a_phone_shows_everything(browser: "Browser", server: Server, model: str, language: str) -> None:
+    explorer = Explorer(browser, server, 390, 844, color_scheme="dark", has_touch=True)
+    explorer.go(view="walk", lang=language, **beginning(explorer.server, model))
+    for view in VIEWS:
+        explorer.click(f"[data-view={view}]")
+        assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 390, view
+        assert explorer.page.evaluate("getComputedStyle(document.body.parentElement).colorScheme") == "dark"
+    explorer.close()
+
+
+# -- drawn cells
+
+DRAWN = """() => [...document.querySelectorAll('.matrix')].map((matrix) => {
+  const canvas = matrix.querySelector('.scroller canvas');
+  const legend = matrix.querySelector('.legend canvas');
+  const [cw, ch, gutter, header, low, high] = ['cw', 'ch', 'gutter', 'header', 'low', 'high'].map((key) => +canvas.dataset[key]);
+  const [rows, cols] = [+matrix.dataset.rows, +matrix.dataset.cols];
+  const seen = [Math.min(rows, Math.floor((canvas.height - header) / ch)), Math.min(cols, Math.floor((canvas.width - gutter) / cw))];
+  const inside = (size) => (size < 10 ? size / 2 : Math.max(1.3, size * 0.14));
+  const cells = [];
+  if (cw >= 2 && ch >= 2)
+    for (const row of new Set([0, seen[0] - 1])) for (const col of new Set([0, Math.floor(seen[1] / 2), seen[1] - 1])) {
+      const at = [gutter + col * cw + inside(cw), header + row * ch + inside(ch)];
+      const [r, g, b] = canvas.getContext('2d').getImageData(...at.map(Math.floor), 1, 1).data;
+      cells.push({ row, col, colour: [r, g, b] });
+    }
+  const ramp = [...legend.getContext('2d').getImageData(0, 0, legend.width, 1).data];
+  return { name: matrix.dataset.tensor, lead: matrix.dataset.lead, beside: +matrix.dataset.beside, low, high, ramp, cells, rows, cols };
+})"""
+
+
+def whole(server: Server, trace: str, matrix: dict[str, Any]) -> np.ndarray:
+    """The numbers of a drawn matrix, from the API."""
+    lead = matrix["lead"]
+    if matrix["beside"]:
+        found = server.tensor(trace, matrix["name"])
+        return found.transpose(1, 0, 2).reshape(matrix["rows"], matrix["cols"])
+    return server.tensor(trace, matrix["name"], lead.rstrip(",")).reshape(matrix["rows"], matrix["cols"])
+
+
+def check_drawn(explorer: Explorer) -> int:
+    """Every matrix on the page is a slice of a named tensor: its cells have the colours of the API's numbers."""
+    checked = 0
+    opened = explorer.page.locator("[data-cell]").first.get_attribute("data-cell") if explorer.page.locator("[data-cell]").count() else ""
+    for matrix in explorer.page.evaluate(DRAWN):
+        numbers = whole(explorer.server, explorer.trace["id"], matrix)
+        ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
+        for cell in matrix["cells"]:
+            x = numbers[cell["row"], cell["col"]]
+            if not np.isfinite(x):
+                continue
+            if matrix["name"] == opened and min(matrix["rows"], matrix["cols"]) == 1:
+                continue  # the frame of the open cell may cover it
+            at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
+            near = ramp[max(0, at - 1) : at + 2]
+            low, high = near.min(0) - 5, near.max(0) + 5
+            assert (low <= cell["colour"]).all() and (cell["colour"] <= high).all(), (matrix["name"], cell, x, near)
+            checked += 1
+    return checked
+
+
+@browser_test
+@pytest.mark.parametrize("model", MODELS)
+def test_the_walk_draws_the_numbers_of_the_pass(explorer: Explorer, model: str) -> None:
+    explorer.go(view="walk", lang="en", **beginning(explorer.server, model))
+    page, kinds, checked, seen = explorer.page, set(), 0, []
+    while not seen or seen[-1] != page.locator("[data-step]").get_attribute("data-step"):
+        seen.append(page.locator("[data-step]").get_attribute("data-step"))
+        explorer.settle()
+        checked += check_drawn(explorer)
+        kind = re.sub(r"\d+", "", seen[-1])
+        if page.locator("[data-cell]").count() and kind not in kinds:
+            check_cell(explorer)
+        kinds.add(kind)
+        page.locator("body").press("ArrowRight")
+        page.wait_for_timeout(30)
+    tensors = set(explorer.trace["tensors"])
+    assert len(seen) > 15 and checked > 3 * len(seen)
+    page.locator("body").press("ArrowLeft")
+    page.wait_for_function("(step) => document.querySelector('[data-step]').dataset.step === step", arg=seen[-2])
+    named = {name for name in tensors if not name.endswith((".in", "resid_pre", "resid_mid", "resid_post", "resid_cross"))}
+    steps = {step.rpartition(".")[0] for step in seen} | set(seen)
+    missed = {name for name in named if name.rpartition(".")[0] not in steps and name not in steps}
+    assert not missed, missed
+
+
+def check_cell(explorer: Explorer) -> None:
+    """The open cell is what the tensor holds there, and what its operands give."""
+    panel = explorer.page.locator("[data-cell]").first
+    panel.locator(".value[data-value], .value").first.wait_for()
+    name, index = panel.get_attribute("data-cell"), panel.get_attribute("data-index")
+    value = panel.locator("p.value").get_attribute("data-value")
+    assert name and index
+    held = float(explorer.server.tensor(explorer.trace["id"], name, index))
+    told = explorer.server.ask(f"/api/trace/{explorer.trace['id']}/cell", {"name": name, "index": [int(i) for i in index.split(",")]})
+    if value is None:
+        assert held == -np.inf
+    else:
+        assert float(value) == pytest.approx(held, abs=1e-6)
+        assert told["result"] == pytest.approx(held, rel=1e-3, abs=1e-3)
+
+
+@browser_test
+def test_the_keyboard_reads_and_opens_cells(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.pattern", head=1, row=0, col=0)
+    page = explorer.page
+    matrix = page.locator(".matrix[data-tensor='encoder.0.self.pattern']")
+    numbers = explorer.server.tensor(explorer.trace["id"], "encoder.0.self.pattern", "1")
+    words = [token["text"] for token in explorer.trace["source"]]
+    matrix.locator(".scroller").focus()
+    for key, row, col in (("ArrowDown", 1, 0), ("ArrowRight", 1, 1), ("ArrowRight", 1, 2), ("ArrowUp", 0, 2), ("End", 0, len(words) - 1)):
+        page.keyboard.press(key)
+        page.wait_for_function(f"() => document.querySelector('.matrix[data-tensor$=pattern] [aria-live]').textContent.includes('column {words[col]}')")
+        said = matrix.locator("[aria-live]").inner_text()
+        assert f"row {words[row]}, column {words[col]}" in said
+        assert float(said.rpartition(": ")[2].replace("\u2212", "-")) == pytest.approx(numbers[row, col], abs=1e-4)
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"() => document.querySelector('[data-cell]').dataset.index === '1,0,{len(words) - 1}'")
+    assert page.evaluate("document.activeElement.id") == "cell-title"
+    explorer.settle()
+    check_cell(explorer)
+
+
+@browser_test
+def test_a_click_opens_a_cell_and_its_operand(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    canvas = explorer.page.locator(".matrix[data-tensor='encoder.0.self.scores'] .scroller canvas")
+    cw, ch, gutter, header = (float(canvas.get_attribute(f"data-{key}") or 0) for key in ("cw", "ch", "gutter", "header"))
+    at = {"x": gutter + 3.5 * cw, "y": header + 2.5 * ch}
+    canvas.hover(position=at)  # type: ignore[arg-type]
+    tip = explorer.text(".tip").replace("\u2212", "-")
+    held = explorer.server.tensor(explorer.trace["id"], "encoder.0.self.scores", "0,2,3")
+    assert float(tip.split()[0]) == pytest.approx(float(held), rel=1e-3)
+    canvas.click(position=at)  # type: ignore[arg-type]
+    explorer.page.wait_for_function("() => document.querySelector('[data-cell]').dataset.index === '0,2,3'")
+    explorer.settle()
+    check_cell(explorer)
+    explorer.click("[data-cell] button.link")  # on to the queries
+    assert explorer.page.locator("[data-step]").get_attribute("data-step") == "encoder.0.self.q"
+
+
+# -- translate
+
+
+@browser_test
+def test_a_translation_is_shown_in_its_rounds_and_as_a_tree(explorer: Explorer) -> None:
+    explorer.go(view="translate", lang="en", model=TRANSLATOR, text=SENTENCE, round=2)
+    explorer.page.wait_for_selector("[data-node]")
+    target = explorer.trace["target"]
+    assert explorer.page.locator(".round").count() >= len(target)
+    patterns = [explorer.server.tensor(explorer.trace["id"], name) for name in explorer.trace["tensors"] if name.endswith("cross.pattern")]
+    expected = np.mean([pattern.mean(0) for pattern in patterns], axis=0)[2]
+    shown = [float(one.get_attribute("data-weight") or 0) for one in explorer.page.locator("[data-weight]").all()]
+    assert shown == pytest.approx(expected.tolist(), abs=1e-5)
+    tree = explorer.server.ask("/api/beam", {"model": TRANSLATOR, "text": SENTENCE, "beam": 5, "length_penalty": 1.0})
+    nodes = [node for nodes in tree["rounds"] for node in nodes]
+    assert explorer.page.locator("[data-node]").count() == len(nodes)
+    lost = next(node for node in nodes if node["fate"] == "pruned" and node["rank"] == 9)
+    explorer.page.locator(f"[data-node='{lost['node']}']").click(force=True)
+    assert "only 5 may" in explorer.text(".facts-row")
+    explorer.page.locator("[data-control=beam]").fill("2")
+    explorer.page.wait_for_function("(n) => document.querySelectorAll('[data-node]').length < n", arg=len(nodes))
+
+
+# -- attention
+
+
+@browser_test
+def test_attention_over_heads_words_and_pieces(explorer: Explorer) -> None:
+    explorer.go(view="attention", lang="en", model=TRANSLATOR, text="He went to the hospital yesterday.", attention="decoder.1.cross", head=2)
+    pattern = explorer.server.tensor(explorer.trace["id"], "decoder.1.cross.pattern")
+    assert check_drawn(explorer) > 3
+    heads, layers = pattern.shape[0], sum(name.endswith("cross.pattern") for name in explorer.trace["tensors"])
+    assert explorer.page.locator("[data-head]").count() == heads * layers
+
+    explorer.click("[data-as=arcs]").click(".words .chip >> nth=2")
+    for over, expected in (("one", pattern[2]), ("mean", pattern.mean(0)), ("max", pattern.max(0))):
+        explorer.page.locator("[data-control=over]").select_option(over)
+        explorer.settle()
+        explorer.page.wait_for_timeout(100)
+        lines = explorer.page.locator("path.line").all()
+        assert lines and {line.get_attribute("data-r") for line in lines} == {"2"}
+        for line in lines:
+            weight, col = float(line.get_attribute("data-weight") or 0), int(line.get_attribute("data-c") or 0)
+            assert weight == pytest.approx(float(expected[2, col]), abs=1e-5)
+    source = [token["special"] for token in explorer.trace["source"]]
+    explorer.page.locator("[data-control=special]").uncheck()
+    explorer.settle()
+    assert explorer.page.locator("text.word:not(.from)").count() == source.count(False)
+
+
+@browser_test
+def test_a_head_is_switched_off_and_on(explorer: Explorer) -> None:
+    explorer.go(view="attention", lang="en", model=TRANSLATOR, text=SENTENCE, attention="decoder.0.cross", head=1)
+    base = explorer.trace["id"]
+    explorer.click("[data-control=switch]")
+    explorer.page.wait_for_selector("[data-change]")
+    told = explorer.server.ask(f"/api/trace/{base}/edit", {"edits": [{"kind": "head-off", "path": "decoder.0.cross", "head": 1}]})
+    rows = explorer.page.locator("[data-change]").all_inner_texts()
+    assert len(rows) == len(told["changes"])
+    for row, change in zip(rows, told["changes"], strict=True):
+        assert f"{100 * change['before']:.1f} %" in row and f"{100 * change['after']:.1f} %" in row
+    assert "off=decoder.0.cross:1" in explorer.page.evaluate("location.hash") or explorer.page.wait_for_timeout(200) is None
+    explorer.click(".notice button")
+    assert not explorer.page.locator("[data-change], .notice").count()
+
+
+# -- next token
+
+
+@browser_test
+@pytest.mark.parametrize("model", [TRANSLATOR, "language"])
+def test_the_next_token_is_chosen_as_the_server_does(explorer: Explorer, model: str) -> None:
+    settings = {"temperature": 0.7, "topK": 12, "topP": 0.8, "seed": 3}
+    explorer.go(view="next", lang="en", **beginning(explorer.server, model), **settings)
+    ask = {"temperature": 0.7, "top_k": 12, "top_p": 0.8, "seed": 3, "model": model, "text": beginning(explorer.server, model)["text"]}
+    for written in ([], None):
+        taken = [] if written is not None else [int(explorer.page.locator("[data-token]").nth(1).get_attribute("data-token") or 0)]
+        if taken:
+            explorer.click("[data-token] button >> nth=1")
+        told = explorer.server.ask("/api/next", {**ask, "written": taken})
+        explorer.page.wait_for_selector(f"[data-drawn='{told['drawn']['id']}']")
+        final = {each["id"]: each for each in told["top"]}
+        for row in explorer.page.locator("[data-token]").all():
+            each = final[int(row.get_attribute("data-token") or 0)]
+            assert float(row.locator("[data-stage=logit]").inner_text().replace("\u2212", "-")) == pytest.approx(each["logit"], abs=1e-3)
+            shown = row.locator("[data-stage=final]").inner_text()
+            assert shown == (f"{100 * each['final']:.1f} %" if each["final"] >= 0.0005 else shown)
+            assert (shown == "–") == (each["final"] == 0)
+
+
+# -- links, files, themes
+
+
+@browser_test
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_link_shows_the_same_again(explorer: Explorer, browser: "Browser", server: Server, view: str) -> None:
+    places: dict[str, dict[str, object]] = {
+        "walk": {"step": "decoder.1.self.masked", "head": 2, "row": 2, "col": 1},
+        "translate": {"round": 2, "layer": 1},
+        "attention": {"attention": "encoder.1.self", "as": "arcs", "over": "max", "special": 0, "words": "1,2"},
+        "next": {"temperature": 0.5, "topK": 7, "topP": 0.9, "seed": 5},
+    }
+    explorer.go(view=view, lang="zh", model=TRANSLATOR, text=SENTENCE, **places[view])
+    explorer.page.wait_for_timeout(300)
+    address = explorer.page.evaluate("location.href")
+    other = Explorer(browser, server)
+    other.page.goto(address)
+    other.page.wait_for_selector("main.work")
+    other.settle().page.wait_for_timeout(300)
+    assert other.text("main .middle") == explorer.text("main .middle")
+    assert other.page.evaluate("location.href") == address
+    other.close()
+
+
+@browser_test
+def test_what_is_drawn_can_be_saved(explorer: Explorer, tmp_path: Path) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.pattern", head=3)
+    for view, where in (("walk", ".matrix .saves"), ("attention", ".matrix .saves"), ("translate", ".row .saves"), ("next", ".curve .saves")):
+        explorer.click(f"[data-view={view}]")
+        explorer.page.wait_for_selector(where)
+        for kind, magic in (("PNG", b"\x89PNG"), ("SVG", b"<svg"), ("CSV", b"\xef\xbb\xbf")):
+            with explorer.page.expect_download() as download:
+                explorer.page.locator(where).last.get_by_text(kind, exact=True).click()
+            data = Path(download.value.path()).read_bytes()
+            assert data.startswith(magic) and len(data) > 100, (view, kind)
+            if view == "walk" and kind == "CSV":
+                rows = [line.split(",")[1:] for line in data.decode("utf-8-sig").splitlines()[1:]]
+                numbers = explorer.server.tensor(explorer.trace["id"], "encoder.0.self.pattern", "3")
+                assert np.array(rows, float) == pytest.approx(numbers, abs=1e-6)
+
+
+# -- bad input
+
+
+@browser_test
+def test_html_in_the_text_is_shown_and_never_run(explorer: Explorer) -> None:
+    text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    for view in VIEWS:
+        explorer.go(view=view, lang="en", model=TRANSLATOR, text=text)
+        assert not explorer.page.locator("main img, main script").count()
+    explorer.go(view="walk", lang="en", model="classify", text=text, step="answer")
+    assert "<b>" in explorer.text("main")  # the name of a label
+
+
+@browser_test
+def test_refusals_are_sentences_and_the_page_goes_on(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text="好 " * 600)
+    assert "256" in explorer.text(".problem")
+    explorer.wrong.clear()  # Chromium itself notes every answer of 4xx in the console
+    for typed, said in (("   ", "Type a text first"), ("草莓。", "")):
+        explorer.page.locator("textarea").fill(typed)
+        explorer.page.locator("textarea").press("Enter")
+        explorer.page.wait_for_timeout(200)
+        explorer.settle()
+        assert said in explorer.text("[role=alert]")
+    assert not explorer.page.locator(".problem").count() and explorer.page.locator("main.work").count()
+    explorer.go(view="walk", lang="zh", model="no-such-model", text="x")
+    assert "没有这个模型" in explorer.text(".problem") and explorer.page.locator("main.work").count()
+    explorer.wrong.clear()
+
+
+@browser_test
+def test_a_recording_that_was_dropped_is_made_again(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    for i in range(18):
+        explorer.server.ask("/api/trace", {"model": "classify", "text": f"the cat {i}"})
+    explorer.click("[data-view=attention]")
+    explorer.page.wait_for_function("() => document.querySelectorAll('.head canvas').length > 0")
+    assert len(explorer.traces) == 2 and not explorer.page.locator(".problem").count()
+    explorer.wrong.clear()  # the 410 that told it
+
+
+@browser_test
+def test_the_page_says_when_the_server_is_gone(browser: "Browser") -> None:
+    server = Server(TRANSLATOR)
+    explorer = Explorer(browser, server)
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    server.stop()
+    explorer.page.locator("textarea").press("Enter")
+    explorer.page.wait_for_selector(".problem")
+    assert "still running" in explorer.text(".problem")
+    explorer.click("[data-view=attention]")
+    assert explorer.text("main")
+    explorer.wrong.clear()
+    explorer.close()

@@ -71,7 +71,7 @@ def test_training_examples(workplace: Path) -> None:
 def test_writing_and_labelling_examples(workplace: Path) -> None:
     script = next(body for body in blocks("README.md", "bash") if "generate" in body and "classify" in body)
     answers = run(script, workplace)
-    assert answers.startswith("床前明月光") and "\nROMEO:" in answers and "arrow/NOUN" in answers and answers.count('"seed"') == 3
+    assert answers.startswith("ROMEO:") and "arrow/NOUN" in answers and answers.count('"seed"') == 3
 
 
 def test_other_tasks_examples(workplace: Path) -> None:

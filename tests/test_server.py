@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -703,16 +702,16 @@ def test_the_command(models: dict[str, Path]) -> None:
         assert address.startswith("http://127.0.0.1:")
         asked = json.dumps({"model": "translate", "text": "I like the cat."}).encode()
         request = urllib.request.Request(f"{address}/api/trace", asked, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=300) as response:
             told = json.load(response)
         assert told["tensors"]["logits"]["shape"][0] == len(told["target"])
         bad = urllib.request.Request(f"{address}/api/models", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(bad, timeout=60)
+            urllib.request.urlopen(bad, timeout=300)
         second = glassformer("explore", models["translate"], "--port", address.rpartition(":")[2], "--no-browser")
         assert second.code == 2 and "--port" in second.err and not second.out
         child.send_signal(2)
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=300) == 0
     finally:
         child.kill()
         child.communicate()
@@ -727,12 +726,11 @@ def test_the_command_refuses() -> None:
         assert found.code == 2 and said in found.err and "Traceback" not in found.err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="times are of one kind of machine")
 def test_forty_tokens_of_the_bundled_model_take_less_than_a_second() -> None:
-    """With room for a busy machine: measured alone it is far less."""
+    """Of computing, however busy the machine is with other things."""
     client = TestClient(create_app(Shelf(["zh-en"]), Visitors()), base_url=LOCAL)
     text = "我昨天晚上和朋友们一起去电影院看了一部很有意思的电影，然后我们去吃了一顿晚饭。"
     client.post("/api/trace", json={"model": "zh-en", "text": "你好"})
-    began = time.perf_counter()
+    began = time.process_time()
     told = client.post("/api/trace", json={"model": "zh-en", "text": text}).json()
-    assert len(told["source"]) >= 40 and time.perf_counter() - began < 10
+    assert len(told["source"]) >= 40 and time.process_time() - began < 1

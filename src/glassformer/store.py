@@ -38,7 +38,8 @@ def title(recipe: "Recipe") -> str:
     data = recipe.data
     if isinstance(data, PairData):
         return f"{data.source} {'⇄' if data.both_ways else '→'} {data.target}"
-    corpus = data.train[0].split("/")[0] if data.train else "imported"
+    first = Path(data.train[0] if data.train else "imported")
+    corpus = first.name if first.is_absolute() else first.parts[0]
     return f"{recipe.task}, {corpus}" if recipe.task != "language" else corpus
 
 

@@ -14,6 +14,7 @@ import typer
 from glassformer.commands.common import (
     Force,
     Input,
+    ModelName,
     Output,
     Seed,
     Text,
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
 @app.command()
 def generate(
     text: Text = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="A bundled name or a folder; tang for Chinese, else shakespeare.")
-    ] = None,
+    model: ModelName = "shakespeare",
     input: Input = None,
     output: Output = None,
     force: Force = False,
@@ -56,20 +55,18 @@ def generate(
     """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""
     input, output = unless_dash(input), unless_dash(output)
     lines, _ = input_lines(text, input, output, force)
-    models: dict[str, Language] = {}
+    language: Language = load(model, "language")
 
-    def ready() -> "Iterator[tuple[Language, str, GenerationOptions]]":
+    def ready() -> "Iterator[tuple[str, GenerationOptions]]":
         """What is wrong with a prompt or an option is said before anything of its answer is written."""
         for prompt in lines:
-            name = model or ("tang" if any("\u4e00" <= c <= "\u9fff" for c in prompt) else "shakespeare")
-            language = models[name] = models.get(name) or load(name, "language")
             language.prompt_ids(prompt)
-            yield language, prompt, _options(language, temperature, top_k, top_p, repetition, max_tokens)
+            yield prompt, _options(language, temperature, top_k, top_p, repetition, max_tokens)
 
     prompts = ready()
     first = next(prompts, None)  # before the output is opened: a mistake of the first costs no file
     with writer(output) as out:
-        for number, (language, prompt, options) in enumerate(chain([first] if first else [], prompts)):
+        for number, (prompt, options) in enumerate(chain([first] if first else [], prompts)):
             drawn = secrets.randbelow(2**31) if seed is None else seed
             if number and not as_json:
                 print(file=out)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -48,7 +49,12 @@ class Gate:
         self.inside += 1  # on the event loop alone, so no lock is needed
         loop = asyncio.get_running_loop()
         future = self._pool.submit(work)
-        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._leave))
+
+        def done(_: "Future[T]") -> None:
+            with suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(self._leave)
+
+        future.add_done_callback(done)
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.limits.seconds)
         except TimeoutError:

@@ -57,7 +57,7 @@ class Classify(Pooled):
     ) -> list[Classified]:
         """One answer for each; `first` is how many came before these, for messages that number them."""
         found = []
-        for each, logits in self.answers(texts, "Text", first, progress):
+        for each, logits in self.answers(texts, first, progress):
             ranked = [] if logits is None else sorted(zip(logits.softmax(-1).tolist(), self.labels, strict=True), reverse=True)
             probability, label = ranked[0] if ranked else (0.0, "")
             found.append(Classified(each, label, probability, {name: p for p, name in ranked}))

@@ -61,7 +61,7 @@ class Score(Pooled):
         self, texts: Sequence[Texts], *, first: int = 0, progress: Callable[[int], None] = lambda n: None
     ) -> list[float | None]:
         """A number for each pair, none for an empty one; `first` is how many came before these, for messages that number them."""
-        found = self.answers(texts, "Pair", first, progress)
+        found = self.answers(texts, first, progress)
         return [None if logits is None else logits.item() * self.deviation + self.mean for _, logits in found]
 
     def evaluate(self, examples: Sequence[Example], *, progress: Callable[[int], None] = lambda n: None) -> Correlation:

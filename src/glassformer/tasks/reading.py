@@ -136,14 +136,14 @@ class Pooled(Reader):
         return found
 
     def answers(
-        self, texts: Sequence[Texts], what: str, first: int, progress: Callable[[int], None]
+        self, texts: Sequence[Texts], first: int, progress: Callable[[int], None]
     ) -> Iterator[tuple[Texts, Tensor | None]]:
-        """Each of the texts with its outputs, or with none if it is empty; `what` they are, and how many came before them, is for
-        messages that number them."""
+        """Each of the texts with its outputs, or with none if it is empty; `first` is how many came before these, for messages that
+        number them."""
         filled = [i for i, each in enumerate(texts) if any(text.strip() for text in each)]
         rows = self.encode([texts[i] for i in filled])
         for i, (ids, _) in zip(filled, rows, strict=True):
-            self.check_length(len(ids), f"{what} {first + i + 1}")
+            self.check_length(len(ids), f"{'Text' if len(texts[i]) == 1 else 'Pair'} {first + i + 1}")
         found = dict(zip(filled, self.each_logits(rows, progress), strict=True))
         return ((each, found.get(i)) for i, each in enumerate(texts))
 

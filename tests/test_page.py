@@ -97,13 +97,20 @@ class Explorer:
         self.traces: list[dict[str, Any]] = []
         self.page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", lambda request: self._leaves(request.url))
+        self.pending = 0
+        self.page.on("request", self._asked)
+        self.page.on("requestfinished", lambda request: self._over())
+        self.page.on("requestfailed", lambda request: self._over())
         self.page.on("response", self._answered)
         self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 
-    def _leaves(self, url: str) -> None:
-        if not url.startswith((self.server.address + "/", "data:", "blob:")):
-            self.wrong.append(f"leaves the machine: {url}")
+    def _asked(self, request: Any) -> None:
+        self.pending += 1
+        if not request.url.startswith((self.server.address + "/", "data:", "blob:")):
+            self.wrong.append(f"leaves the machine: {request.url}")
+
+    def _over(self) -> None:
+        self.pending -= 1
 
     def _answered(self, response: Any) -> None:
         if re.search(r"/api/trace(/[^/]+/edit)?$", response.url) and response.ok:
@@ -120,7 +127,11 @@ class Explorer:
         return self.settle()
 
     def settle(self) -> "Explorer":
-        self.page.wait_for_load_state("networkidle")
+        """Until nothing has been asked for a moment, and everything is drawn."""
+        calm = 0
+        while calm < 3:
+            self.page.wait_for_timeout(25)
+            calm = 0 if self.pending else calm + 1
         self.page.wait_for_function(
             "() => [...document.querySelectorAll('.matrix .scroller canvas')].every((one) => one.dataset.ready === 'true')"
         )
@@ -157,10 +168,11 @@ def beginning(server: Server, model: str) -> dict[str, str]:
 
 def literals(language: str) -> set[str]:
     """The sentences of a dictionary, as far as they are constant."""
-    text = re.sub(r"//.*|/\*.*?\*/|^import.*$", "", (WEB / f"src/i18n/{language}.ts").read_text("utf-8"), flags=re.M | re.S)
+    text = re.sub(r"/\*.*?\*/|^import[^\n]*", "", (WEB / f"src/i18n/{language}.ts").read_text("utf-8"), flags=re.M | re.S)
     found = re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
     found += [part for line in re.findall(r"`([^`]*)`", text) for part in re.split(r"\$\{[^}]*\}", line)]
-    return {one.strip() for one in found if len(one.strip()) > (1 if language == "zh" else 4)}
+    long = r"[\u4e00-\u9fff]{2}" if language == "zh" else r"[A-Za-z]{4}"
+    return {one.strip() for one in found if re.search(long, one)}
 
 
 def test_no_number_is_made_up_and_nothing_is_fetched_from_elsewhere() -> None:
@@ -191,7 +203,7 @@ def test_the_built_page_is_of_this_source(tmp_path: Path) -> None:
 
 SAID = """() => {
   const copy = document.body.cloneNode(true);
-  copy.querySelectorAll('code, .mono, math, script').forEach((one) => one.remove());
+  copy.querySelectorAll('code, .mono, math, script, button[lang]').forEach((one) => one.remove());
   const attributes = [...copy.querySelectorAll('[aria-label], [title]')].flatMap((one) => [one.ariaLabel, one.title]);
   return copy.textContent + '\\n' + attributes.join('\\n') + '\\n' + document.title;
 }"""
@@ -205,7 +217,8 @@ def test_every_view_speaks_both_languages(explorer: Explorer, model: str) -> Non
         explorer.go(view="walk", lang=language, **beginning(explorer.server, model))
         for view in VIEWS:
             explorer.click(f"[data-view={view}]")
-            said = explorer.page.evaluate(SAID)
+            explorer.page.wait_for_timeout(350)  # what a view asks for a little later
+            said = explorer.settle().page.evaluate(SAID)
             assert not (strange := [one for one in foreign[language] if one in said]), (view, language, strange)
             assert len(explorer.text("main")) > 100, view
             assert not explorer.page.locator(".problem").count(), explorer.text(".problem")

@@ -297,13 +297,15 @@ def _take_over(tree: dict[str, Any], base: Recipe, where: str) -> None:
     """Puts the vocabulary and the sizes of `base` into a recipe that starts from it."""
     for section, known in (("tokenizer", base.tokenizer), ("model", base.model)):
         given, theirs = tree.get(section, {}), dataclasses.asdict(known)
-        for key, value in given.items() if isinstance(given, dict) else ():
+        if not isinstance(given, dict):
+            continue  # told with everything else
+        for key, value in given.items():
             if key in theirs and key not in FREE and value != theirs[key]:
                 raise UserError(
                     f"{where}: {section}.{key} is {value!r}, but the model it starts from has {theirs[key]!r}. "
                     f"Leave [{section}] out, but for {_listed(sorted(FREE - {'preset'}))}."
                 )
-        tree[section] = theirs | {key: value for key, value in given.items() if key in FREE - {"preset"}}
+        tree[section] = theirs | given  # a key that does not exist is told with everything else
 
 
 def from_dict(tree: dict[str, Any], where: str = "recipe") -> Recipe:

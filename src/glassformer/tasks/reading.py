@@ -138,8 +138,10 @@ class Pooled(Reader):
     def answers(
         self, texts: Sequence[Texts], first: int, progress: Callable[[int], None]
     ) -> Iterator[tuple[Texts, Tensor | None]]:
-        """Each of the texts with its outputs, or with none if it is empty; `first` is how many came before, for messages that number
-        them."""
+        """Each of the texts with its outputs, or with none if it is empty.
+
+        `first` is how many came before these, for messages that number them.
+        """
         filled = [i for i, each in enumerate(texts) if any(text.strip() for text in each)]
         rows = self.encode([texts[i] for i in filled])
         for i, (ids, _) in zip(filled, rows, strict=True):

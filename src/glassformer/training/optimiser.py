@@ -26,14 +26,18 @@ def rate_at(update: int, options: TrainingOptions) -> float:
 def adamw(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices alone (a norm's vectors and biases have nothing to decay).
 
-    Parts named in `freeze` are left as they are, parts named in `rates` learn at that multiple of the rate.
+    Parts named in `freeze` are left as they are, parts named in `rates` learn at that multiple of the rate. A matrix that several
+    parts share has several names, and each counts.
     """
     _check_parts(model, (*options.freeze, *options.rates))
     grouped: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not any(_within(name, part) for part in options.freeze))
+    names: dict[nn.Parameter, list[str]] = defaultdict(list)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names[parameter].append(name)
+    for parameter, known in names.items():
+        parameter.requires_grad_(not any(_within(name, part) for name in known for part in options.freeze))
         if parameter.requires_grad:
-            named = [part for part in options.rates if _within(name, part)]
+            named = [part for part in options.rates if any(_within(name, part) for name in known)]
             factor = options.rates[max(named, key=len)] if named else 1.0  # the most exact name counts
             grouped[factor, options.weight_decay if parameter.dim() > 1 else 0.0].append(parameter)
     if not grouped:
@@ -48,7 +52,9 @@ def _within(name: str, part: str) -> bool:
 
 
 def _check_parts(model: nn.Module, parts: tuple[str, ...]) -> None:
-    known = {name for name, _ in model.named_modules() if name} | {name for name, _ in model.named_parameters()}
+    known = {name for name, _ in model.named_modules() if name} | {
+        name for name, _ in model.named_parameters(remove_duplicate=False)
+    }
     for part in parts:
         if part not in known:
             first = sorted({".".join(name.split(".")[:2]) for name in known})

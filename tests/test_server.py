@@ -151,8 +151,9 @@ def test_a_trace(client: TestClient, shelf: Shelf, name: str) -> None:
         assert about["shape"] == list(x.shape) and about["axes"] == found.axes(path) and about["row"] in TABLE
         assert [about["min"], about["max"]] == pytest.approx([finite.min().item(), finite.max().item()], abs=1e-6)
         assert about["mean"] == pytest.approx(finite.double().mean().item(), abs=1e-6)
+    for path in list(found)[::3]:
         whole = numbers(client, f"/api/trace/{told['id']}/tensor/{path}")
-        np.testing.assert_allclose(whole, x.clone().numpy(), atol=1e-6)
+        np.testing.assert_allclose(whole, found[path].clone().numpy(), atol=1e-6)
 
 
 def test_a_forced_target_and_a_direction(client: TestClient) -> None:
@@ -263,7 +264,7 @@ def test_too_many_models_for_one_list(models: dict[str, Path]) -> None:
 @every_task
 def test_cells(client: TestClient, name: str) -> None:
     told = trace(client, name)
-    for path, about in told["tensors"].items():
+    for path, about in list(told["tensors"].items())[::3]:  # test_explain.py has all of them
         index = [size // 2 for size in about["shape"]]
         cell = client.post(f"/api/trace/{told['id']}/cell", json={"name": path, "index": index}).json()
         value = numbers(client, f"/api/trace/{told['id']}/tensor/{path}", slice=",".join(map(str, index)))
@@ -661,7 +662,7 @@ def test_nothing_asked_breaks_it(client: TestClient, mode: GenerationMode) -> No
     statuses = set()
     for operation in (result.ok() for result in described.get_all_operations()):
 
-        @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+        @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
         @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
         def ask(case: Any, data: Any) -> None:
             if "id" in (case.path_parameters or {}):

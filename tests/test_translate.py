@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from conftest import SIZES, close, scramble
 from safetensors.torch import load_file, save_file
 
-from glassformer.config import PairData, DecodingOptions, Recipe, TokenizerOptions
+from glassformer.config import DecodingOptions, PairData, Recipe, TokenizerOptions
 from glassformer.decoding.sampling import Sampling
 from glassformer.errors import UserError
 from glassformer.tasks.languages import guess

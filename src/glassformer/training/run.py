@@ -59,12 +59,15 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         raise UserError(f"The run folder {run} cannot be made: {error.strerror}.") from None
     with _lock(run):
         write_text(run / "recipe.toml", config.to_toml(recipe))
-        work = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
         try:
+            work = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
             progress = Trainer(work, run).train()
         except Stopped as stop:
             _say(f"Saved at update {stop.update:,}. Go on with: glassformer train {run}")
             sys.exit(128 + stop.number)
+        except KeyboardInterrupt:  # before the first update, or a second time
+            _say(f"\nStopped at once. Go on with: glassformer train {run}")
+            sys.exit(130)
         write_card(run, work, progress)
     command = "generate" if recipe.task == "language" else recipe.task
     _say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")

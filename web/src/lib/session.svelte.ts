@@ -158,6 +158,7 @@ export async function learnAt(trace: Trace, position: number): Promise<void> {
   if (asked.has(key)) return;
   asked.add(key);
   const written = trace.target.slice(1, position + 1).map((one) => one.id);
+  if (written.length + 3 > (session.model?.max_length ?? 0)) return; // no room for one more
   const ask = { model: trace.model, text: trace.task === "translate" ? trace.text : "", to: trace.to, written };
   try {
     learn(trace.model, (await api.next({ ...ask, temperature: 1, top_k: 0, top_p: 1, seed: 0 })).top);

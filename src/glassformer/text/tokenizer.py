@@ -25,6 +25,7 @@ from glassformer.errors import UserError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+TAG = r"<[^\s<>]*[^\W_][^\s<>]*>"  # a word in angle brackets
 
 HAN = r"[\p{Han}\x{3000}-\x{303F}\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF20}\x{FF3B}-\x{FF40}\x{FF5B}-\x{FF65}]"  # and its punctuation
 WORDS = r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # a word takes the space before it along
@@ -70,8 +71,10 @@ class Tokenizer:
     def train(cls, lines: Iterable[str], options: TokenizerOptions, tags: Sequence[str] = ()) -> "Tokenizer":
         """Learn a vocabulary of at most `options.vocabulary` pieces; `tags` are further special tokens."""
         for tag in tags:
-            if not re.fullmatch(r"<[^\s<>]*[^\W_][^\s<>]*>", tag) or tag in SPECIALS or tags.count(tag) > 1:
+            if not re.fullmatch(TAG, tag) or tag in SPECIALS or tags.count(tag) > 1:
                 raise UserError(f"A tag is a word in angle brackets, such as <2en>, given once; found {tag!r} in {list(tags)}.")
+        if options.mask and (not re.fullmatch(TAG, options.mask) or options.mask in (*SPECIALS, *tags)):
+            raise UserError(f"tokenizer.mask is {options.mask!r}; it must be a new word in angle brackets, such as <mask>.")
         specials = [*SPECIALS, *([options.mask] if options.mask else []), *tags]
         least = len(specials) + (1 if options.kind == "word" else 256)
         if options.vocabulary < least:

@@ -324,6 +324,24 @@ def test_edits_that_cannot_be(client: TestClient, edit: Any) -> None:
     assert response.status_code == 422 and response.json()["error"]
 
 
+def test_numbers_that_are_none_are_null(shelf: Shelf) -> None:
+    """Weights so large that a pass overflows: an answer all the same."""
+    task: Any = shelf.load("classify")
+    weight = task.model.head.output.weight
+    kept = weight.detach().clone()
+    with TestClient(create_app(shelf, Visitors()), base_url=LOCAL, raise_server_exceptions=False) as client:
+        try:
+            with torch.no_grad():
+                weight.mul_(1e38).mul_(1e38)
+            told = trace(client, "classify")
+            assert None in told["answer"]["labels"].values()
+            edited = client.post(f"/api/trace/{told['id']}/edit", json={"edits": []})
+            assert edited.status_code == 200 and edited.json()["changes"][0]["before"] is None
+        finally:
+            with torch.no_grad():
+                weight.copy_(kept)
+
+
 # The next token, the beam, pieces
 
 

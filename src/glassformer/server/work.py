@@ -83,7 +83,7 @@ class Work:
             "to": trace.about.get("to"),
             "source": [token_json(_source(task), token) for token in trace.source_tokens],
             "target": [
-                {**token_json(answers.tokenizer_of(task), token), "log_prob": finite(log_prob)}
+                {**token_json(answers.tokenizer_of(task), token), "log_prob": log_prob}
                 for token, log_prob in zip(trace.target_tokens, answers.log_probs(task, trace), strict=True)
             ],
             "answer": answers.answer(task, trace),
@@ -92,7 +92,7 @@ class Work:
             **more,
         }
         self.traces.add(Kept(told["id"], model, task, trace))
-        return told
+        return plain(told)
 
     def edit(self, id: str, asked: ToEdit) -> dict[str, Any]:
         kept = self.traces.get(id)
@@ -298,14 +298,10 @@ def summary(trace: Trace, name: str) -> dict[str, Any]:
     return {"shape": shape, "axes": axes, "min": least.item(), "max": most.item(), "mean": mean, "row": row}
 
 
-def finite(x: float | None) -> float | None:
-    return x if x is not None and math.isfinite(x) else None
-
-
 def plain(x: Any) -> Any:
     """JSON has no infinities: null stands for them."""
     if isinstance(x, float):
-        return finite(x)
+        return x if math.isfinite(x) else None
     if isinstance(x, dict):
         return {key: plain(value) for key, value in x.items()}
     return [plain(value) for value in x] if isinstance(x, list | tuple) else x

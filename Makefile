@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    set up, translate a sentence each way, show what the model looked at"
+	@echo "make demo    set up, translate a sentence each way, then open the explorer"
 	@echo "make test    set up, run everything that proves it works"
 	@echo "make bench   set up, measure training speed"
 	@echo "make clean   remove .venv and what tools left behind; runs/ and models/ stay"
@@ -27,8 +27,9 @@ help:
 
 demo: .venv/.runtime
 	@$(BIN)/glassformer demo
+	@$(BIN)/glassformer explore
 
-test: .venv/.dev
+test: .venv/.dev .venv/.browser .venv/.web
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -62,6 +63,26 @@ endef
 	$(call install,Glassformer$(comma) PyTorch and the test tools,.[dev])
 	@touch .venv/.runtime $@
 
+# The page is tested in a real browser. Where one may be installed it is; elsewhere those tests say why they are skipped.
+.venv/.browser: | .venv/.created
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome || command -v chrome; then \
+	  touch $@; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "Installing Chromium and Chinese fonts for the page's tests."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk \
+	    >/dev/null && touch $@ || echo "Chromium could not be installed: the page's tests are skipped."; \
+	else \
+	  echo "There is no Chromium: the page's tests are skipped. On Debian: sudo apt install chromium fonts-noto-cjk"; \
+	fi
+
+.venv/.web: web/package-lock.json | .venv/.created
+	@if command -v npm >/dev/null; then \
+	  echo "Installing the page's tools into web/node_modules."; \
+	  (cd web && npm ci --silent --no-audit --no-fund) && touch $@ || echo "npm failed: whether the page is built of its sources is not tested."; \
+	else \
+	  echo "There is no npm: whether the page is built of its sources is not tested."; \
+	fi
+
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf web/node_modules .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

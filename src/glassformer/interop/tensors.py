@@ -11,6 +11,7 @@ from torch import Tensor
 from glassformer.errors import UserError
 from glassformer.interop.family import Family
 from glassformer.interop.rules import Step, to_ours, to_theirs
+from glassformer.weights import finite
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 PICKLE = "It would have to be unpickled, which can run any program hidden in it, so it is never loaded."
@@ -48,7 +49,7 @@ def convert(found: Found, steps: Sequence[Step], blank: dict[str, Tensor], ignor
             problems.append(
                 f"numbers of {name}: {str(x.dtype).removeprefix('torch.')}, where float16, bfloat16 or float32 can be read"
             )
-        elif not bool(torch.isfinite(x).all()):
+        elif not finite(x):
             problems.append(f"not all finite: {name}")
         return x
 

@@ -7,8 +7,8 @@ from glassformer.text import synthetic
 from glassformer.text.tokenizer import Tokenizer
 
 SENTENCES = {
-    "zh": ["好久不见。", "我喜欢吃草莓。", "他昨天去了医院。"],
-    "en": ["Long time no see.", "He went to the hospital yesterday.", "I like strawberries."],
+    "zh": ["我喜欢吃草莓。", "他昨天去了医院。", "好久不见。"],
+    "en": ["He went to the hospital yesterday.", "I like strawberries.", "Where is the station?"],
     "de": ["Zwei Hunde spielen im Schnee.", "Eine Frau liest ein Buch."],
     "fr": ["Deux chiens jouent dans la neige.", "Une femme lit un livre."],
     "es": ["Dos perros juegan en la nieve.", "Una mujer lee un libro."],

@@ -288,14 +288,23 @@ def token_json(tokenizer: Tokenizer, token: Token) -> dict[str, Any]:
 def summary(trace: Trace, name: str) -> dict[str, Any]:
     """Shape and range of a tensor; −∞ does not count."""
     x = trace[name]
-    least, most = torch.aminmax(x) if x.numel() else (x.sum(), x.sum())
-    if not bool(least.isfinite() & most.isfinite()):
-        x = x[x.isfinite()]
-        least, most = torch.aminmax(x) if x.numel() else (x.sum(), x.sum())
-    mean = x.mean().item() if x.numel() else 0.0
-    row = describe(name).name
-    shape, axes = list(trace[name].shape), trace.axes(name)
-    return {"shape": shape, "axes": axes, "min": least.item(), "max": most.item(), "mean": mean, "row": row}
+    least, most, mean = ends(x)
+    return {"shape": list(x.shape), "axes": trace.axes(name), "min": least, "max": most, "mean": mean, "row": describe(name).name}
+
+
+def ends(x: Tensor) -> tuple[float, float, float]:
+    """The smallest and largest number, and the mean, of those that are numbers; zeros if there are none."""
+    if not x.numel():
+        return 0.0, 0.0, 0.0
+    least, most = torch.aminmax(x)
+    if least.isfinite() and most.isfinite():
+        return least.item(), most.item(), x.mean().item()
+    known = x.isfinite()  # choosing x[known] would take far longer than passing over x three times
+    count = int(known.sum())
+    if not count:
+        return 0.0, 0.0, 0.0
+    least, most = x.where(known, math.inf).min(), x.where(known, -math.inf).max()
+    return least.item(), most.item(), x.where(known, 0).sum().item() / count
 
 
 def plain(x: Any) -> Any:

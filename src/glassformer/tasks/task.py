@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from glassformer import config
 from glassformer.config import Recipe
 from glassformer.files import write_text
-from glassformer.weights import load_weights, named_weights, write_tensors
+from glassformer.weights import Unfilled, load_weights, named_weights, write_tensors
 
 Ids = list[int]
 
@@ -30,7 +30,9 @@ class Task(ABC):
     def load(cls, folder: Path) -> Self:
         """From a model folder: recipe.toml, tokenizer.json (or one for each side), labels.json if it has labels, and
         model.safetensors."""
-        task = cls.build(folder, config.read(folder / "recipe.toml"))
+        recipe = config.read(folder / "recipe.toml")
+        with Unfilled():
+            task = cls.build(folder, recipe)
         load_weights(task.model, folder / "model.safetensors")
         task.model.eval()
         return task

@@ -2,11 +2,12 @@
 
 export const en = {
   tagline: "a Transformer you can see through",
-  views: { walk: "Walk", translate: "Translate", write: "Write", attention: "Attention", next: "Next token" },
+  views: { walk: "Walk", translate: "Translate", write: "Write", answer: "Answer", attention: "Attention", next: "Next token" },
   viewHints: {
     walk: "Every step of one pass, in the order in which it is computed",
     translate: "The translation, word by word",
     write: "The continuation, word by word",
+    answer: "What the model says of the text",
     attention: "Every head of every layer",
     next: "How one token is chosen from the whole vocabulary",
   },

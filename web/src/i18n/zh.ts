@@ -4,11 +4,12 @@ import type { Words } from "./en";
 
 export const zh: Words = {
   tagline: "看得透的 Transformer",
-  views: { walk: "逐步走", translate: "翻译", write: "续写", attention: "注意力", next: "下一个词元" },
+  views: { walk: "逐步走", translate: "翻译", write: "续写", answer: "答案", attention: "注意力", next: "下一个词元" },
   viewHints: {
     walk: "一次前向计算的每一步，按计算的先后",
     translate: "译文怎样一个词一个词写出来",
     write: "续文怎样一个词一个词写出来",
+    answer: "模型对这段文本的回答",
     attention: "每一层的每一个头",
     next: "怎样从整个词表里选出一个词元",
   },

@@ -2,11 +2,16 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from glassformer import store
 
 ROOT = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -47,9 +52,12 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
+ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUTF8": "1"}
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
 def run(script: str, folder: Path) -> str:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUTF8": "1"}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=ENVIRONMENT, **PIPES)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -86,6 +94,20 @@ def test_moving_examples(workplace: Path) -> None:
     script = next(body for body in blocks("README.md", "bash") if "glassformer export" in body)
     run("\n".join(line for line in script.splitlines() if "export" in line), workplace)
     assert (workplace / "models/shakespeare-hf/config.json").exists()
+
+
+def test_explore_examples(workplace: Path) -> None:
+    """Each serves the page until Ctrl-C."""
+    (workplace / "runs").mkdir()
+    (workplace / "runs/mine").symlink_to(store.find_model("tagger"))
+    script = next(body for body in blocks("README.md", "bash") if "glassformer explore" in body)
+    for command in re.sub(r"\s+# .*| --port 9000", "", script).splitlines():
+        child = subprocess.Popen([*command.split(), "--port", "0"], cwd=workplace, env=ENVIRONMENT, **PIPES)
+        assert child.stdout
+        with urllib.request.urlopen(child.stdout.readline().strip(), timeout=30) as page:
+            assert b"Glassformer" in page.read()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 0, child.communicate()
 
 
 def test_python_examples(workplace: Path) -> None:

@@ -242,7 +242,7 @@ def test_an_empty_sentence_has_an_empty_translation(model):
         ([], b"c a t\nsch\xf6n\n", ["Standard input, line 2, is not UTF-8"]),
         (["\udcff"], b"", ["Sentence 1 is not UTF-8"]),
         (["--input", "in.txt"], b"", ["in.txt:2", "not valid UTF-8"]),
-        (["--input", "gone.txt"], b"", ["gone.txt", "cannot be read"]),
+        (["--input", "gone.txt"], b"", ["gone.txt", "There is no file"]),
         (["--input", "."], b"", ["cannot be read"]),
         (["--to", "zh", "c a t"], b"", ["translates source into target, not into 'zh'"]),
         (["--nbest", "4", "--beam", "2", "c a t"], b"", ["--nbest 4", "--beam is 2"]),

@@ -60,6 +60,8 @@ def input_lines(text: list[str] | None, input: Path | None, output: Path | None,
     text = None if text == ["-"] else text
     if text and input:
         raise UserError("Give sentences or --input, not both.")
+    if input and not input.exists():
+        raise UserError(f"There is no file {input}: --input names a file of sentences, one a line.")
     if output and output.exists() and input and input.exists() and output.samefile(input):
         raise UserError(f"{output} is the input: write the answers elsewhere.")
     check_output(output, force)

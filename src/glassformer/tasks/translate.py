@@ -174,6 +174,11 @@ class Translate(Task):
                 f"Sentence {number} is {len(ids)} pieces long; this model reads at most {most}. Split it into shorter ones."
             )
 
+    def unfamiliar(self, text: str) -> bool:
+        """Whether most letters are spelled as bytes: their script has no pieces in the vocabulary."""
+        letters = [letter for letter in text if letter.isalpha()]
+        return 2 * sum(len(ids) > 1 for ids in self.source.encode_batch(letters)) > len(letters)
+
     @torch.inference_mode()
     def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:
         most = self.recipe.model.max_length - 1

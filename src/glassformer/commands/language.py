@@ -6,7 +6,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,6 @@ import typer
 from glassformer.commands.common import (
     Force,
     Input,
-    ModelName,
     Output,
     Seed,
     Text,
@@ -36,7 +35,10 @@ if TYPE_CHECKING:
 @app.command()
 def generate(
     text: Text = None,
-    model: ModelName = "shakespeare",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="A bundled name or a folder; tang for Chinese and shakespeare if not given."),
+    ] = None,
     input: Input = None,
     output: Output = None,
     force: Force = False,
@@ -55,7 +57,8 @@ def generate(
     """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""
     input, output = unless_dash(input), unless_dash(output)
     lines, _ = input_lines(text, input, output, force)
-    language: Language = load(model, "language")
+    lines, begun = chain(peeked := list(islice(lines, 1)), lines), "".join(peeked)
+    language: Language = load(model or usual_model(begun), "language")
 
     def ready() -> "Iterator[tuple[str, GenerationOptions]]":
         """What is wrong with a prompt or an option is said before anything of its answer is written."""
@@ -71,6 +74,12 @@ def generate(
             if number and not as_json:
                 print(file=out)
             _answer(out, language, prompt, options, drawn, samples, stop or [], as_json)
+
+
+def usual_model(text: str) -> str:
+    from glassformer.tasks.languages import guess
+
+    return "tang" if guess(text, ("en", "zh")) == "zh" else "shakespeare"
 
 
 def _options(

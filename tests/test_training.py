@@ -12,6 +12,7 @@ from command import Learned, glassformer, in_its_own_process, small, tiny
 
 from glassformer import config
 from glassformer.config import TrainingOptions
+from glassformer.tasks.batch import Rows
 from glassformer.tasks.evaluation import Evaluation
 from glassformer.tasks.metrics import Score
 from glassformer.text import synthetic
@@ -116,7 +117,7 @@ class TestRate:
 
 
 class TestUpdate:
-    def gradient(self, made: Trainer, batches: list[loop.Batch]) -> dict[str, torch.Tensor]:
+    def gradient(self, made: Trainer, batches: list[Rows]) -> dict[str, torch.Tensor]:
         """What the optimiser is given for these batches."""
         found: dict[str, torch.Tensor] = {}
 
@@ -160,7 +161,7 @@ class TestUpdate:
         expected = {name: x.clone().double() for name, x in named_weights(made.model).items()}
         original = Trainer._update
 
-        def update(self: Trainer, progress: Progress, batches: list[loop.Batch]) -> tuple[float, int]:
+        def update(self: Trainer, progress: Progress, batches: list[Rows]) -> tuple[float, int]:
             result = original(self, progress, batches)
             decay = min(0.3, (1 + progress.update) / (10 + progress.update))
             for name, x in named_weights(self.model).items():

@@ -20,21 +20,22 @@ from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.gpt import GPT
 from glassformer.tasks import tokens
+from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Trace, run
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Rows):
     """Full windows of text, none of it padding."""
 
     ids: Tensor  # (B, T)
     labels: Tensor  # (B · T) the token after each
 
     @property
-    def tokens(self) -> int:
-        return len(self.labels)
+    def read(self) -> Tensor:
+        return self.ids
 
 
 @dataclass

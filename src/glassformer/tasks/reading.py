@@ -15,6 +15,7 @@ from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.bert import Bert
 from glassformer.tasks import tokens
+from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Token, Trace, run
@@ -24,7 +25,7 @@ Row = tuple[Ids, Ids]  # what is read, and the type of each token
 
 
 @dataclass(frozen=True)
-class ReadBatch:
+class ReadBatch(Rows):
     """Texts as an encoder reads them."""
 
     ids: Tensor  # (B, T), padded
@@ -32,6 +33,10 @@ class ReadBatch:
     real: Tensor  # (B, T): False for padding
     labels: Tensor  # (N) what is to be predicted: one for a text, or one for each of some places
     places: Tensor | None = None  # (N) where in `ids` laid flat, if the labels are of tokens
+
+    @property
+    def read(self) -> Tensor:
+        return self.ids
 
     @property
     def tokens(self) -> int:

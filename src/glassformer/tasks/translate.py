@@ -18,6 +18,7 @@ from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.transformer import Transformer
 from glassformer.tasks import tokens
+from glassformer.tasks.batch import Rows
 from glassformer.tasks.languages import guess
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
@@ -25,7 +26,7 @@ from glassformer.trace import Edit, Trace, run
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Rows):
     """Sentence pairs as tensors. Only real positions have labels."""
 
     source: Tensor  # (B, S), ends in <eos>, padded
@@ -34,8 +35,8 @@ class Batch:
     places: Tensor  # (N) where those stand in `target` laid flat
 
     @property
-    def tokens(self) -> int:
-        return len(self.labels)
+    def read(self) -> Tensor:
+        return self.target
 
 
 @dataclass(frozen=True)

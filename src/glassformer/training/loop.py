@@ -19,13 +19,15 @@ import torch
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
+from glassformer.tasks.batch import Rows
 from glassformer.text.batches import Place
 from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
+from glassformer.training.gradients import Gradients
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
 from glassformer.training.prefetch import prefetch
-from glassformer.training.work import Batch, Work
+from glassformer.training.work import Work
 from glassformer.weights import named_weights, write_tensors
 
 
@@ -43,6 +45,8 @@ class Trainer:
         self.recipe, self.options = work.task.recipe, work.task.recipe.training
         self.model = work.task.model
         self.optimiser = adamw(self.model, self.options)
+        self.threads = self.options.threads or available_cores()
+        self.gradients = Gradients(self.task, self.options.label_smoothing, self.threads)
         self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
         self.checkpoints = Checkpoints(run / "checkpoints")
         self.signal = 0
@@ -50,7 +54,7 @@ class Trainer:
     def train(self) -> Progress:
         """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
         keep_memory()
-        threads = self.options.threads or available_cores()
+        threads = self.threads
         torch.set_num_threads(threads)
         progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)
         self._trim_log(progress.update)
@@ -60,7 +64,7 @@ class Trainer:
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
                 + self._continuing(progress, threads)
             )
-            with closing(prefetch(self.work.batches(progress.place))) as stream:
+            with closing(self.gradients), closing(prefetch(self.work.batches(progress.place))) as stream:
                 self._updates(progress, stream)
             self._finish(progress)
         return progress
@@ -79,7 +83,7 @@ class Trainer:
         other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
         return f" Going on from update {progress.update:,}.{other}"
 
-    def _updates(self, progress: Progress, stream: Iterator[tuple[Batch, Place]]) -> None:
+    def _updates(self, progress: Progress, stream: Iterator[tuple[Rows, Place]]) -> None:
         options = self.options
         self.model.train()
         began, seconds = time.monotonic(), progress.seconds
@@ -117,18 +121,14 @@ class Trainer:
     def _saving_due(self, update: int) -> bool:
         return update % self.options.save_every == 0 or self._validation_due(update)
 
-    def _update(self, progress: Progress, batches: list[Batch]) -> tuple[float, int]:
+    def _update(self, progress: Progress, batches: list[Rows]) -> tuple[float, int]:
         """One step of the optimiser on some batches: their summed −log p, and of how many labels."""
         options = self.options
         count = sum(len(batch.labels) for batch in batches)
         rate = rate_at(progress.update, options)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["factor"]
-        nll = 0.0
-        for batch in batches:
-            trained, plain = self.task.loss(batch, options.label_smoothing)
-            (trained / count).backward()
-            nll += plain.item()
+        nll = sum(self.gradients.add(batch, count) for batch in batches)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip or math.inf).item()
         if not (math.isfinite(nll) and math.isfinite(norm)):
             self._not_finite(progress, nll, norm)

@@ -4,25 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import Any
 
 from glassformer.tasks.task import Task
 from glassformer.text.batches import Place
 
 Find = Callable[[str], Path]
 Report = Callable[[str], None]
-
-
-class Batch(Protocol):
-    @property
-    def labels(self) -> Tensor:
-        """What is to be predicted; the loss is a mean over them."""
-
-    @property
-    def tokens(self) -> int:
-        """How much work it is, for tokens/s."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,50 @@
+"""The gradient of a batch, by all cores: each has a part of the rows and goes its own way through the model.
+
+That keeps two cores busier than sharing every single operation does, since they meet once a batch and not a thousand times.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.layers.dropout import drawing
+from glassformer.tasks.batch import Rows
+from glassformer.tasks.task import Task
+
+SMALL = 500_000_000  # multiplications in the matrices of a pass; below this Python takes longer than they do, and cores wait
+
+
+class Gradients:
+    def __init__(self, task: Task, smoothing: float, threads: int) -> None:
+        self.task, self.smoothing = task, smoothing
+        self.parameters = [p for p in task.model.parameters() if p.requires_grad]
+        self.matrices = sum(module.weight.numel() for module in task.model.modules() if isinstance(module, nn.Linear))
+        shared = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.model.modules())
+        self.threads = 1 if shared else threads  # a batch norm is of the whole batch
+        self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if self.threads > 1 else None
+
+    def add(self, batch: Rows, count: int) -> float:
+        """Adds the gradient of the batch's loss ÷ count to the parameters; returns the summed −log p."""
+        if self._pool is None or batch.read.numel() * self.matrices < SMALL:
+            found = [self._of(batch, count, None)]
+        else:
+            parts = batch.split(self.threads)
+            seeds = torch.randint(1 << 62, (len(parts),)).tolist()  # drawn here, so that they do not depend on who is faster
+            found = list(self._pool.map(self._of, parts, [count] * len(parts), seeds))
+        for gradient, _ in found:  # in their order, so that the sum is the same every time
+            for parameter, g in zip(self.parameters, gradient, strict=True):
+                if g is not None:
+                    parameter.grad = g if parameter.grad is None else parameter.grad.add_(g)
+        return sum(nll for _, nll in found)
+
+    def _of(self, batch: Rows, count: int, seed: int | None) -> tuple[tuple[Tensor | None, ...], float]:
+        if seed is not None:
+            with drawing(seed):
+                return self._of(batch, count, None)
+        trained, plain = self.task.loss(batch, self.smoothing)
+        return torch.autograd.grad(trained / count, self.parameters, allow_unused=True), plain.item()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -1,5 +1,6 @@
 """The API as the page uses it, and as nobody should: every answer is the contract's, every mistake a sentence."""
 
+import gc
 import json
 import os
 import shutil
@@ -27,15 +28,20 @@ from numpy.typing import NDArray
 from schemathesis.generation import GenerationMode
 from small_tasks import TEXTS
 
-from glassformer import store
+from glassformer import config, store
+from glassformer.config import TokenizerOptions
 from glassformer.decoding.sampling import distribution
 from glassformer.errors import UserError
 from glassformer.notation import TABLE
 from glassformer.server import page
 from glassformer.server.app import create_app
+from glassformer.server.cache import Traces
+from glassformer.server.examples import language_of
 from glassformer.server.guard import Visitors
 from glassformer.server.limits import Limits
-from glassformer.server.shelf import Shelf
+from glassformer.server.shelf import Shelf, tell
+from glassformer.tasks import registry
+from glassformer.text.tokenizer import Tokenizer
 
 LOCAL = "http://localhost"
 every_task = pytest.mark.parametrize("name", small_tasks.DATA)
@@ -98,6 +104,37 @@ def test_models_are_what_their_recipes_say(client: TestClient) -> None:
         assert model["max_length"] == 48 and 256 < model["vocabulary"] <= 300 and model["title"]
         assert 2 <= len(model["examples"]) <= 4 and all(model["examples"])
         assert len(model.get("seconds", [])) == (len(model["examples"]) if name in ("compare", "score") else 0)
+        assert model["eos"] == (2 if name in ("translate", "language") else None)
+
+
+def words_model(folder: Path, *lines: str) -> Path:
+    """A classifier whose vocabulary is the words of these lines; all others are unknown to it."""
+    made = small_tasks.make(folder, "classify")
+    recipe = (made / "recipe.toml").read_text("utf-8")
+    (made / "recipe.toml").write_text(recipe.replace('kind = "bpe"', 'kind = "word"'), "utf-8")
+    tokenizer = Tokenizer.train([*lines] * 2, TokenizerOptions(kind="word", vocabulary=300))
+    tokenizer.save(made / "tokenizer.json")
+    task = registry.task_of(config.read(made / "recipe.toml")).build(made, config.read(made / "recipe.toml"))
+    task.save(made)
+    return made
+
+
+def test_words_that_a_model_does_not_know(tmp_path: Path) -> None:
+    """They are not among the texts to begin with, and each is marked."""
+    folder = words_model(tmp_path / "words", "wake me up at seven tomorrow")
+    with TestClient(create_app(Shelf([folder]), Visitors()), base_url=LOCAL) as client:
+        assert client.get("/api/models").json()["models"][0]["examples"] == ["wake me up at seven tomorrow"]
+        told = trace(client, "classify", model="words", text="wake me at noon tomorrow")
+        assert [token["text"] for token in told["source"] if token["unknown"]] == ["noon"]
+    stranger = words_model(tmp_path / "stranger", "one two three")
+    assert len(tell(stranger)["examples"]) > 1  # all have some: better those than none
+
+
+@pytest.mark.parametrize(("han", "language"), [(0, "en"), (3, "en"), (40, "zh")])
+def test_a_few_chinese_pieces_do_not_make_a_model_chinese(han: int, language: str) -> None:
+    words = [*map(chr, range(0x4E00, 0x4E00 + han)), *(f"word{i}" for i in range(100))]
+    tokenizer = Tokenizer.train([" ".join(words)] * 2, TokenizerOptions(kind="word", vocabulary=300))
+    assert language_of(tokenizer) == language
 
 
 @every_task
@@ -175,7 +212,14 @@ STRANGE = ["a\0b\x1b[31m\x07", "<script>alert(1)</script>", "\u202e\ufeff\u200d"
 def test_any_characters_come_back_as_they_are(client: TestClient, text: str) -> None:
     told = trace(client, "classify", text=text)
     assert told["text"] == text
-    assert "".join(text[t["start"] : t["end"]] for t in told["source"] if t["text"] and not t["special"]) == text
+    spans = dict.fromkeys((t["start"], t["end"]) for t in told["source"] if not t["special"])  # pieces of one character share it
+    assert "".join(text[start:end] for start, end in spans) == text
+    assert all(t["text"] for t in told["source"])
+
+
+def test_the_bytes_of_a_character_are_spelled(client: TestClient) -> None:
+    told = trace(client, "classify", text="\U0001f600")
+    assert [t["text"] for t in told["source"][1:-1]] == ["\U0001f600", "<0x9F>", "<0x98>", "<0x80>"]
 
 
 # Slices
@@ -371,6 +415,45 @@ def test_the_next_token(client: TestClient, name: str) -> None:
     assert len({client.post("/api/next", json={**asked, "seed": seed}).json()["drawn"]["id"] for seed in range(8)}) > 1
 
 
+OFF = [{"kind": "head-off", "path": "decoder.0.self", "head": 1}, {"kind": "no-scale", "path": "decoder.1.self"}]
+
+
+@pytest.mark.parametrize("name", ["translate", "language"])
+def test_the_next_token_with_edits(client: TestClient, name: str) -> None:
+    """It is what the edited pass predicts at its end."""
+    told = trace(client, name)
+    edited = client.post(f"/api/trace/{told['id']}/edit", json={"edits": OFF}).json()
+    written = [token["id"] for token in told["target"][1:]] if name == "translate" else []
+    asked = {"model": name, "text": TEXTS[name][0], "written": written, "full": True}
+    found, plain = (client.post("/api/next", json={**asked, **more}).content for more in ({"edits": OFF}, {}))
+    wanted = numbers(client, f"/api/trace/{edited['id']}/tensor/logits", slice=str(len(told["target"]) - 1))
+    np.testing.assert_allclose(np.frombuffer(found, "<f4"), wanted, atol=1e-4)
+    assert np.abs(np.frombuffer(plain, "<f4") - wanted).max() > 1e-3
+
+
+def test_the_beam_with_edits(client: TestClient) -> None:
+    """The probabilities of its answers are those of the edited pass over them."""
+    asked = {"model": "translate", "text": "I like the cat.", "to": "zh", "beam": 3}
+    off = [*OFF, {"kind": "head-off", "path": "encoder.0.self", "head": 0}]
+    found = client.post("/api/beam", json={**asked, "edits": off}).json()
+    assert found["answers"] != client.post("/api/beam", json=asked).json()["answers"]
+    nodes = {node["node"]: node for nodes in found["rounds"] for node in nodes}
+    for answer in found["answers"]:
+        told = trace(client, "translate", text=asked["text"], to="zh", target=answer["ids"])
+        edited = client.post(f"/api/trace/{told['id']}/edit", json={"edits": off}).json()
+        path = [nodes[number]["log_prob"] for number in answer["nodes"]]
+        assert path[:-1] == pytest.approx([token["log_prob"] for token in edited["target"][1:]], abs=1e-4)
+
+
+@pytest.mark.parametrize("path", ["/api/next", "/api/beam"])
+def test_edits_of_what_is_not_there(client: TestClient, path: str) -> None:
+    asked = {"model": "translate", "text": "a"}
+    forced = {"kind": "force-token", "position": 1, "token": 5}
+    assert "force-token" in refused(client.post(path, json={**asked, "edits": [forced]}), 422, "bad-request")["error"]
+    nobody = {"kind": "head-off", "path": "decoder.0.self", "head": 9}
+    refused(client.post(path, json={**asked, "edits": [nobody]}), 422, "bad-input")
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_beam(client: TestClient, shelf: Shelf, beam: int) -> None:
     found = client.post("/api/beam", json={"model": "translate", "text": "I like the cat.", "to": "zh", "beam": beam}).json()
@@ -388,6 +471,18 @@ def test_pieces(client: TestClient) -> None:
     pieces = client.post("/api/tokenize", json={"model": "translate", "text": "I like 草𠮷"}).json()["pieces"]
     assert bytes(byte for piece in pieces for byte in piece["bytes"]).decode() == "I like 草𠮷"
     assert client.post("/api/tokenize", json={"model": "translate", "text": ""}).json() == {"pieces": []}
+
+
+@every_task
+def test_words_of_a_vocabulary(client: TestClient, name: str) -> None:
+    size = next(model for model in client.get("/api/models").json()["models"] if model["id"] == name)["vocabulary"]
+    for side in ("source", "target"):
+        words = client.post("/api/words", json={"model": name, "ids": [*range(size)], "side": side}).json()["words"]
+        assert [word["id"] for word in words] == [*range(size)] and all(word["text"] for word in words)
+        assert words[2] == {"id": 2, "text": "<eos>", "special": True} and not words[-1]["special"]
+    assert client.post("/api/words", json={"model": name, "ids": []}).json() == {"words": []}
+    refused(client.post("/api/words", json={"model": name, "ids": [size]}), 422, "unknown-token")
+    refused(client.post("/api/words", json={"model": name, "ids": [0] * 1001}), 422, "bad-request")
 
 
 @pytest.mark.parametrize("path", ["/api/next", "/api/beam"])
@@ -477,6 +572,29 @@ def test_few_traces_are_kept_if_they_are_large(shelf: Shelf) -> None:
         assert all(client.get(f"/api/trace/{id}/tensor/logits").status_code == 200 for id in (second, third))
     with TestClient(create_app(shelf, Visitors(), Limits(trace=10_000)), base_url=LOCAL) as client:
         refused(client.post("/api/trace", json={"model": "classify", "text": "a cat"}), 413, "trace-too-large")
+
+
+def test_traces_do_not_keep_models_in_memory(models: dict[str, Path]) -> None:
+    limits = Limits(models=1)
+    shelf = Shelf([models["classify"], models["tag"]], limits)
+    with TestClient(create_app(shelf, Visitors(), limits), base_url=LOCAL) as client:
+        first = trace(client, "classify")["id"]
+        assert client.post(f"/api/trace/{first}/edit", json={"edits": []}).status_code == 200
+        trace(client, "tag")
+        gc.collect()
+        said = refused(client.post(f"/api/trace/{first}/edit", json={"edits": []}), 410, "expired")
+        assert "memory" in said["error"] and said["details"] == {"id": first}
+        refused(client.get(f"/api/trace/{first}/weights/encoder.0.self.q.weight"), 410, "expired")
+        assert client.get(f"/api/trace/{first}/tensor/logits").status_code == 200  # what was computed stays
+
+
+def test_a_model_with_other_words_is_another(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(models["classify"], tmp_path / "mine")
+    with TestClient(create_app(Shelf([folder]), Visitors()), base_url=LOCAL) as client:
+        assert "joy" in trace(client, "classify", model="mine")["answer"]["labels"]
+        (folder / "labels.json").write_text(json.dumps(["delight", "anger", "fear"]), encoding="utf-8")
+        assert client.get("/api/models").json()["models"][0]["labels"][0] == "delight"
+        assert "delight" in trace(client, "classify", model="mine")["answer"]["labels"]
 
 
 def test_a_model_folder_comes_changes_and_goes(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,6 +770,17 @@ def test_a_hundred_at_once(shelf: Shelf) -> None:
         found = list(pool.map(lambda i: client.post("/api/trace", json=asked).status_code, range(100)))
         assert set(found) <= {200, 429} and found.count(200) >= 8
         assert client.post("/api/trace", json=asked).status_code == 200
+
+
+@pytest.mark.parametrize("what", ["tensor/logits", "weights/encoder.0.self.q.weight", "cell"])
+def test_parts_are_read_by_a_few_at_a_time(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    with TestClient(create_app(shelf, Visitors(), Limits(reads=1)), base_url=LOCAL) as client, ThreadPoolExecutor(4) as pool:
+        address = f"/api/trace/{trace(client, 'classify')['id']}/{what}"
+        body = {"name": "logits", "index": [0]}
+        slow = Traces.get
+        monkeypatch.setattr(Traces, "get", lambda *given: (time.sleep(0.5), slow(*given))[1])
+        ask = lambda _: client.post(address, json=body) if what == "cell" else client.get(address)  # noqa: E731
+        assert sorted(answer.status_code for answer in pool.map(ask, range(4))) == [200, 429, 429, 429]
 
 
 def test_what_takes_too_long(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request, Response
@@ -20,7 +21,7 @@ from glassformer.server import page, slices
 from glassformer.server.guard import Guard, Visitors
 from glassformer.server.limits import Gate, Limits
 from glassformer.server.refusal import Refusal, bad
-from glassformer.server.requests import ToBeam, ToEdit, ToExplain, ToNext, ToTokenize, ToTrace
+from glassformer.server.requests import ToBeam, ToEdit, ToExplain, ToNext, ToSpell, ToTokenize, ToTrace
 from glassformer.server.shelf import Shelf
 from glassformer.server.work import Work
 
@@ -57,12 +58,14 @@ Pool = Annotated[int | None, Query(ge=1, le=4096, description="At most so many e
 def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, limits: Limits | None = None) -> FastAPI:
     """The application for these models, which answers under the names of `visitors`."""
     limits = limits or Limits()
-    work, gate = Work(shelf or Shelf(limits=limits), limits), Gate(limits)
+    work = Work(shelf or Shelf(limits=limits), limits)
+    gate, reading = Gate(limits), Gate(replace(limits, requests=limits.reads))  # to look is not to wait for what is computed
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         yield
         gate.close()
+        reading.close()
 
     app = FastAPI(
         title="Glassformer",
@@ -75,8 +78,9 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     )
     app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
     _add_errors(app)
-    for add in (_add_models, _add_traces, _add_tensors, _add_writing):
+    for add in (_add_models, _add_traces, _add_writing):
         add(app, work, gate)
+    _add_tensors(app, work, reading)
     _add_page(app)
     return app
 
@@ -98,6 +102,11 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
         """The pieces of a text, with the characters they cover and their bytes."""
         return _json(await gate.run(lambda: work.tokenize(asked)), work.limits)
 
+    @app.post("/api/words", tags=["models"])
+    async def words(asked: ToSpell) -> Response:
+        """What tokens of a vocabulary stand for, each by itself; one that is not a whole character is spelled in bytes."""
+        return _json(await gate.run(lambda: work.words(asked)), work.limits)
+
 
 def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.post("/api/trace", tags=["traces"])
@@ -111,26 +120,26 @@ def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
         """The pass again with these edits, and only these: a trace of its own, and how every prediction changed."""
         return _json(await gate.run(lambda: work.edit(id, asked)), work.limits)
 
-    @app.post("/api/trace/{id}/cell", tags=["traces"])
-    def cell(id: TraceId, asked: ToExplain) -> Response:
-        """How one number came about: its operands, the arithmetic, and the result of doing it again in float64."""
-        return _json(work.cell(id, asked), work.limits)
-
 
 def _add_tensors(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/trace/{id}/tensor/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
-    def tensor(
+    async def tensor(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """A tensor of a trace or a part of it, as raw numbers; at most 1 MB of them, else smaller slices or `pool`."""
-        return _floats(*work.tensor(id, name), slice, pool, pooling, work.limits)
+        return await gate.run(lambda: _floats(*work.tensor(id, name), slice, pool, pooling, work.limits))
 
     @app.get("/api/trace/{id}/weights/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
-    def weights(
+    async def weights(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """The same for a parameter of the model, such as encoder.0.self.q.weight."""
-        return _floats(*work.weights(id, name), slice, pool, pooling, work.limits)
+        return await gate.run(lambda: _floats(*work.weights(id, name), slice, pool, pooling, work.limits))
+
+    @app.post("/api/trace/{id}/cell", tags=["traces"])
+    async def cell(id: TraceId, asked: ToExplain) -> Response:
+        """How one number came about: its operands, the arithmetic, and the result of doing it again in float64."""
+        return _json(await gate.run(lambda: work.cell(id, asked)), work.limits)
 
 
 def _add_writing(app: FastAPI, work: Work, gate: Gate) -> None:

@@ -3,6 +3,7 @@
 import re
 import secrets
 import threading
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -16,12 +17,20 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Kept:
-    """A trace, and the model that made it, which explains its numbers even when the folder has gone since."""
+    """A trace, and the model that made it, which explains its numbers even when the folder has gone since. How many models
+    stay in memory is for the shelf to say."""
 
     id: str
     model: str
-    task: Task
+    made_by: "weakref.ref[Task]"
     trace: Trace
+
+    @property
+    def task(self) -> Task:
+        found = self.made_by()
+        if found is None:
+            raise expired(self.id, "The model of this trace is no longer in memory. Trace the text again.")
+        return found
 
 
 class Traces:
@@ -51,5 +60,9 @@ class Traces:
                 self._kept.move_to_end(id)
                 return self._kept[id][0]
         if _NAME.fullmatch(id):
-            raise Refusal(410, "expired", "This trace is no longer kept: only the latest are. Trace the text again.", id=id)
+            raise expired(id, "This trace is no longer kept: only the latest are. Trace the text again.")
         raise Refusal(404, "unknown-trace", "There is no such trace. POST /api/trace makes one.")
+
+
+def expired(id: str, sentence: str) -> Refusal:
+    return Refusal(410, "expired", sentence, id=id)

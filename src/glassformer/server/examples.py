@@ -1,10 +1,14 @@
 """Texts to begin with, in a language that the model knows."""
 
+import re
 from typing import Any
 
 from glassformer.config import PairData, Recipe
+from glassformer.tasks.fill import MASK
 from glassformer.text import synthetic
 from glassformer.text.tokenizer import Tokenizer
+
+HAN = re.compile("[\u4e00-\u9fff]")
 
 SENTENCES = {
     "zh": ["我喜欢吃草莓。", "他昨天去了医院。", "好久不见。"],
@@ -18,7 +22,12 @@ SENTENCES = {
 BEGINNINGS = {"zh": ["床前明月光", "春风", "山中"], "en": ["To be, or not to be", "Once upon a time", "The king"]}
 OPINIONS = {
     "zh": ["房间很干净，下次还会来。", "服务太差了。"],
-    "en": ["What is the balance of my account?", "A film full of warmth and wit.", "Wake me at seven tomorrow."],
+    "en": [
+        "What is the balance of my account?",
+        "A film full of warmth and wit.",
+        "wake me up at seven tomorrow",
+        "how do i say thank you in french",
+    ],
 }
 GAPS = {
     "zh": ["今天天[MASK]很好。", "北京是中国的[MASK]都。"],
@@ -38,16 +47,26 @@ def examples(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, list[str]]:
         return {"examples": [source for source, _ in synthetic.pairs(corpus.split(":")[1], 3)]}
     if isinstance(data, PairData):
         codes = [data.source, data.target] if data.both_ways else [data.source]
-        found = [SENTENCES.get(code.split("-")[0], SENTENCES["en"]) for code in codes]
+        found = [known(SENTENCES.get(code.split("-")[0], SENTENCES["en"]), tokenizer) for code in codes]
         return {"examples": [text for texts in zip(*found, strict=False) for text in texts][:4]}
     language = language_of(tokenizer)
     if recipe.task == "compare":
-        return {"examples": [a for a, _ in PAIRS[language]], "seconds": [b for _, b in PAIRS[language]]}
+        pairs = [pair for pair in PAIRS[language] if knows(tokenizer, *pair)] or PAIRS[language]
+        return {"examples": [a for a, _ in pairs], "seconds": [b for _, b in pairs]}
     texts = {"language": BEGINNINGS, "fill": GAPS, "classify": OPINIONS}.get(recipe.task, SENTENCES)
-    return {"examples": texts[language]}
+    return {"examples": known(texts[language], tokenizer)}
+
+
+def known(texts: list[str], tokenizer: Tokenizer) -> list[str]:
+    """Those without a word that is unknown to the model, unless all have one."""
+    return [text for text in texts if knows(tokenizer, text)] or texts
+
+
+def knows(tokenizer: Tokenizer, *texts: str) -> bool:
+    return not any(tokenizer.unk in tokenizer.encode(text.replace(MASK, " ")) for text in texts)
 
 
 def language_of(tokenizer: Tokenizer) -> str:
-    """Chinese, if common characters are pieces of their own; else English."""
-    ids = tokenizer.encode("的一人")
-    return "zh" if len(ids) <= 3 and tokenizer.unk not in ids else "en"
+    """Chinese, if more than a tenth of the vocabulary is; a large one of any language has a few common characters."""
+    pieces = (tokenizer.bytes_of(id).decode("utf-8", "ignore") for id in range(tokenizer.size))
+    return "zh" if sum(bool(HAN.search(piece)) for piece in pieces) > tokenizer.size / 10 else "en"

@@ -18,6 +18,7 @@ class Limits:
     body: int = 256 * 1024  # bytes of a request
     answer: int = 1_000_000  # bytes of an answer
     requests: int = 8  # that compute something, at a time
+    reads: int = 32  # requests for parts of what was computed, at a time
     threads: int = 2  # that compute at a time; each may use all cores
     seconds: float = 20.0  # for one of them
     traces: int = 16  # kept
@@ -26,6 +27,7 @@ class Limits:
     models: int = 4  # kept
     beam: int = 10
     tokens: int = 200  # to go on by
+    words: int = 1000  # spelled at a time
 
     @property
     def elements(self) -> int:

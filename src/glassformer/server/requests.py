@@ -1,5 +1,6 @@
 """What the API is asked, checked field by field."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,37 +30,6 @@ class ToTrace(Asked):
     max_tokens: int = Field(0, ge=0, le=_LIMITS.tokens, description="Go on by so many tokens first, the likeliest (language).")
 
 
-class ToNext(Asked):
-    model: Model
-    text: Text
-    to: To = None
-    written: Ids = Field([], description="Tokens that are written already.")
-    temperature: float = Field(1.0, ge=0, le=1000, description="0 takes the likeliest.")
-    top_k: int = Field(0, ge=0, le=_ID, description="Only the k likeliest, before the softmax; 0 means all.")
-    top_p: float = Field(1.0, ge=0, le=1, description="The fewest that reach p, after it.")
-    seed: int = Field(0, ge=0, le=2**53)
-    full: bool = Field(False, description="Answer with the logits of the whole vocabulary as float32 instead.")
-
-
-class ToBeam(Asked):
-    model: Model
-    text: Text
-    to: To = None
-    beam: int = Field(5, ge=1, le=_LIMITS.beam)
-    length_penalty: float = Field(1.0, ge=0, le=1000, description="α of score = Σ log p ÷ lengthᵅ.")
-
-
-class ToTokenize(Asked):
-    model: Model
-    text: Text
-    side: Literal["source", "target"] = Field("source", description="Whose vocabulary, if a translator has two.")
-
-
-class ToExplain(Asked):
-    name: str = Field(max_length=200, description="A tensor of the trace.")
-    index: list[Annotated[int, Field(ge=0, le=_ID)]] = Field(max_length=8, description="One number for each axis.")
-
-
 Path = Annotated[str, Field(max_length=200, description="An attention, such as encoder.0.self.")]
 
 
@@ -85,12 +55,57 @@ class AskedForceToken(Asked):
     token: int = Field(ge=0, le=_ID)
 
 
+AskedTap = Annotated[AskedHeadOff | AskedNoScale | AskedNoMask, Field(discriminator="kind")]
 AskedEdit = Annotated[AskedHeadOff | AskedNoScale | AskedNoMask | AskedForceToken, Field(discriminator="kind")]
 _EDITS: dict[str, Any] = {edit.kind: edit for edit in (HeadOff, NoScale, NoMask, ForceToken)}
+
+
+def named(edits: Sequence[AskedEdit | AskedTap]) -> list[Named]:
+    return [_EDITS[edit.kind](**edit.model_dump(exclude={"kind"})) for edit in edits]
 
 
 class ToEdit(Asked):
     edits: list[AskedEdit] = Field(max_length=256)
 
-    def named(self) -> list[Named]:
-        return [_EDITS[edit.kind](**edit.model_dump(exclude={"kind"})) for edit in self.edits]
+
+class ToNext(Asked):
+    model: Model
+    text: Text
+    to: To = None
+    written: Ids = Field([], description="Tokens that are written already.")
+    temperature: float = Field(1.0, ge=0, le=1000, description="0 takes the likeliest.")
+    top_k: int = Field(0, ge=0, le=_ID, description="Only the k likeliest, before the softmax; 0 means all.")
+    top_p: float = Field(1.0, ge=0, le=1, description="The fewest that reach p, after it.")
+    seed: int = Field(0, ge=0, le=2**53)
+    edits: list[AskedTap] = Field([], max_length=256, description="The pass with these edits.")
+    full: bool = Field(False, description="Answer with the logits of the whole vocabulary as float32 instead.")
+
+
+class ToBeam(Asked):
+    model: Model
+    text: Text
+    to: To = None
+    beam: int = Field(5, ge=1, le=_LIMITS.beam)
+    length_penalty: float = Field(1.0, ge=0, le=1000, description="α of score = Σ log p ÷ lengthᵅ.")
+    edits: list[AskedTap] = Field(
+        [],
+        max_length=256,
+        description="The search with these edits; no-mask of the decoder changes nothing, since nothing later is written yet.",
+    )
+
+
+class ToTokenize(Asked):
+    model: Model
+    text: Text
+    side: Literal["source", "target"] = Field("source", description="Whose vocabulary, if a translator has two.")
+
+
+class ToSpell(Asked):
+    model: Model
+    ids: list[Annotated[int, Field(ge=0, le=_ID)]] = Field(max_length=_LIMITS.words)
+    side: Literal["source", "target"] = Field("target", description="Whose vocabulary, if a translator has two.")
+
+
+class ToExplain(Asked):
+    name: str = Field(max_length=200, description="A tensor of the trace.")
+    index: list[Annotated[int, Field(ge=0, le=_ID)]] = Field(max_length=8, description="One number for each axis.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer import config, store
+from glassformer.answers import tokenizer_of
 from glassformer.config import PairData, Recipe
 from glassformer.errors import UserError
 from glassformer.notation import describe
@@ -18,10 +19,14 @@ from glassformer.server.examples import examples
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal
 from glassformer.tasks import registry
+from glassformer.tasks.language import Language
 from glassformer.tasks.task import Task
+from glassformer.tasks.translate import Translate
+from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
-Stamp = tuple[int, int, int]  # of the files: when they were written last, and their size
+FILES = ("recipe.toml", "model.safetensors", "tokenizer.json", "tokenizer.source.json", "tokenizer.target.json", "labels.json")
+Stamp = tuple[tuple[int, int] | None, ...]  # of the files: when they were written last, and their size
 
 
 class Shelf:
@@ -117,18 +122,23 @@ class Shelf:
 
 
 def _stamp(folder: Path) -> Stamp | None:
+    recipe, weights, *words = (_written(folder / name) for name in FILES)
+    return None if recipe is None or weights is None else (recipe, weights, *words)
+
+
+def _written(path: Path) -> tuple[int, int] | None:
     try:
-        recipe, weights = (folder / "recipe.toml").stat(), (folder / "model.safetensors").stat()
+        found = path.stat()
     except OSError:
         return None
-    return recipe.st_mtime_ns, weights.st_mtime_ns, weights.st_size
+    return found.st_mtime_ns, found.st_size
 
 
 def tell(folder: Path) -> dict[str, Any]:
     """What a model is, from its recipe, vocabulary and the beginning of its weights file; the weights are not loaded."""
     recipe = config.read(folder / "recipe.toml")
     task = registry.task_of(recipe).build(folder, smallest(recipe))
-    tokenizer = _tokenizer(task)
+    tokenizer = read_by(task)
     found: dict[str, Any] = {
         "task": recipe.task,
         "kind": recipe.model.kind,
@@ -137,6 +147,7 @@ def tell(folder: Path) -> dict[str, Any]:
         "megabytes": round((folder / "model.safetensors").stat().st_size / 1e6, 1),
         "options": dataclasses.asdict(recipe.model),
         "vocabulary": tokenizer.size,
+        "eos": end_of(task),
         "max_length": recipe.model.max_length,
         "map": architecture(shortest_trace(task)),
     }
@@ -148,8 +159,15 @@ def tell(folder: Path) -> dict[str, Any]:
     return found | examples(recipe, tokenizer)
 
 
-def _tokenizer(task: Any) -> Any:
-    return task.source if hasattr(task, "source") else task.tokenizer
+def read_by(task: Any) -> Tokenizer:
+    """The vocabulary of what a model reads."""
+    return task.source if isinstance(task, Translate) else task.tokenizer
+
+
+def end_of(task: Any) -> int | None:
+    """The token that ends what a model writes."""
+    eos = tokenizer_of(task).eos if isinstance(task, Translate | Language) else -1
+    return eos if eos >= 0 else None
 
 
 def count_parameters(path: Path) -> int:

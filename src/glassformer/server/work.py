@@ -2,6 +2,7 @@
 
 import math
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -18,15 +19,15 @@ from glassformer.notation import describe
 from glassformer.server.cache import Kept, Traces
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal, bad
-from glassformer.server.requests import ToBeam, ToEdit, ToExplain, ToNext, ToTokenize, ToTrace
-from glassformer.server.shelf import Shelf
+from glassformer.server.requests import AskedTap, ToBeam, ToEdit, ToExplain, ToNext, ToSpell, ToTokenize, ToTrace, named
+from glassformer.server.shelf import Shelf, read_by
 from glassformer.tasks import tokens
 from glassformer.tasks.fill import MASK, Fill
 from glassformer.tasks.language import Language
 from glassformer.tasks.tag import WORD, Tag
 from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Token, TooLarge, Trace, at_most
+from glassformer.trace import Token, TooLarge, Trace, at_most, recording
 
 SHOWN = 200  # of the likeliest next tokens
 
@@ -81,7 +82,7 @@ class Work:
             "text": trace.about["text"],
             "second": trace.about.get("second"),
             "to": trace.about.get("to"),
-            "source": [token_json(_source(task), token) for token in trace.source_tokens],
+            "source": [token_json(read_by(task), token) for token in trace.source_tokens],
             "target": [
                 {**token_json(answers.tokenizer_of(task), token), "log_prob": log_prob}
                 for token, log_prob in zip(trace.target_tokens, answers.log_probs(task, trace), strict=True)
@@ -91,17 +92,18 @@ class Work:
             "seconds": round(time.perf_counter() - started, 4),
             **more,
         }
-        self.traces.add(Kept(told["id"], model, task, trace))
+        self.traces.add(Kept(told["id"], model, weakref.ref(task), trace))
         return plain(told)
 
     def edit(self, id: str, asked: ToEdit) -> dict[str, Any]:
         kept = self.traces.get(id)
+        task = kept.task
         started = time.perf_counter()
         with in_words(), at_most(self.limits.trace):
-            edited = edits.apply(kept.task, kept.trace, asked.named())
+            edited = edits.apply(task, kept.trace, named(asked.edits))
         return self._keep(
             kept.model,
-            kept.task,
+            task,
             edited.trace,
             started,
             base=id,
@@ -142,7 +144,7 @@ class Work:
     @torch.inference_mode()
     def next(self, asked: ToNext) -> dict[str, Any] | Tensor:
         task: Any = self.shelf.load(asked.model)
-        with in_words():
+        with in_words(), at_most(self.limits.trace), edited(task, asked.edits):
             logits = self._next_logits(task, asked)
         return logits if asked.full else plain(next_token(task, logits, asked))
 
@@ -174,7 +176,8 @@ class Work:
         check_text(task, asked.text)
         options = replace(task.recipe.decoding, beam=asked.beam, length_penalty=asked.length_penalty)
         with in_words(), tree.watching() as trees:
-            answer = task.translate(asked.text, direction(task, asked.text, asked.to), options)
+            with edited(task, asked.edits):
+                answer = task.translate(asked.text, direction(task, asked.text, asked.to), options)
             source = task.trace(asked.text, answer.to, target=[]).source_tokens
         grown = trees[0]
         return plain(
@@ -207,9 +210,28 @@ class Work:
 
     def tokenize(self, asked: ToTokenize) -> dict[str, Any]:
         task: Any = self.shelf.load(asked.model)
-        vocabulary: Tokenizer = _source(task) if asked.side == "source" else answers.tokenizer_of(task)
+        vocabulary = vocabulary_of(task, asked.side)
         found = tokens.read(vocabulary, asked.text)
         return {"pieces": [{**token_json(vocabulary, token), "bytes": list(vocabulary.bytes_of(token.id))} for token in found]}
+
+    def words(self, asked: ToSpell) -> dict[str, Any]:
+        vocabulary = vocabulary_of(self.shelf.load(asked.model), asked.side)
+        check_ids(asked.ids, vocabulary)
+        return {
+            "words": [
+                {"id": id, "text": answers.piece(vocabulary, id), "special": not vocabulary.bytes_of(id)} for id in asked.ids
+            ]
+        }
+
+
+@contextmanager
+def edited(task: Any, asked: Sequence[AskedTap]) -> Iterator[None]:
+    """Within this block the model computes with these edits, step by step; without any, as fast as it can."""
+    if not asked:
+        yield
+        return
+    with recording(task.model, edits.taps(task.model, named(asked))):
+        yield
 
 
 @contextmanager
@@ -254,7 +276,7 @@ def _length(task: Any, text: str, second: str | None) -> int:
 
 def check_ids(ids: Sequence[int], vocabulary: Tokenizer) -> None:
     if strange := [id for id in ids if id >= vocabulary.size]:
-        sentence = f"The vocabulary has the ids 0 to {vocabulary.size - 1}; {strange[0]} is none of them."
+        sentence = f"The vocabulary has the ids 0 to {vocabulary.size - 1:,}; {strange[0]:,} is none of them."
         raise bad("unknown-token", sentence, token=strange[0], vocabulary=vocabulary.size)
 
 
@@ -271,18 +293,19 @@ def direction(task: Translate, text: str, to: str | None) -> str:
 
 def check_room(length: int, most: int) -> None:
     if length > most:
-        sentence = f"This is {length} tokens long with its marks; the model has {most} positions. Shorten it."
+        sentence = f"This is {length:,} tokens long with its marks; the model has {most:,} positions. Shorten it."
         raise bad("too-long", sentence, length=length, limit=most, unit="tokens")
 
 
-def _source(task: Any) -> Tokenizer:
-    return task.source if isinstance(task, Translate) else task.tokenizer
+def vocabulary_of(task: Any, side: str) -> Tokenizer:
+    return read_by(task) if side == "source" else answers.tokenizer_of(task)
 
 
 def token_json(tokenizer: Tokenizer, token: Token) -> dict[str, Any]:
-    """A token as the page shows it. Bytes that make no character are spelled, never shown as U+FFFD."""
+    """A token as the page shows it. Bytes that make no character, or go on with one, are spelled; never U+FFFD, nor nothing."""
     half = "\ufffd" in token.text and "\ufffd".encode() not in tokenizer.bytes_of(token.id)
-    return {**asdict(token), "text": answers.piece(tokenizer, token.id) if half else token.text}
+    text = answers.piece(tokenizer, token.id) if half or not token.text else token.text
+    return {**asdict(token), "text": text, "unknown": token.id == tokenizer.unk}
 
 
 def summary(trace: Trace, name: str) -> dict[str, Any]:
@@ -324,14 +347,14 @@ def next_token(task: Any, logits: Tensor, asked: ToNext) -> dict[str, Any]:
     final = sampling.distribution(logits, **step, top_p=asked.top_p)  # type: ignore[arg-type]
     order = np.lexsort((np.arange(vocabulary), -logits.numpy().astype(np.float64)))[:SHOWN].tolist()
     drawn = int(sampling.draw(final.unsqueeze(0), [torch.Generator().manual_seed(asked.seed)])[0])
-    rank = {id: i for i, id in enumerate(logits.topk(min(asked.top_k, vocabulary)).indices.tolist())} if asked.top_k else None
+    best = set(logits.topk(min(asked.top_k, vocabulary)).indices.tolist() if asked.top_k else order)
     shown = [
         {
             "id": id,
             "text": text,
             "logit": logits[id].item(),
             "scaled": logits[id].item() / asked.temperature if asked.temperature else None,
-            "kept_k": rank is None or id in rank,
+            "kept_k": id in best,
             "p": kept_k[id].item(),
             "kept_p": final[id].item() > 0,
             "final": final[id].item(),

@@ -372,3 +372,12 @@ class TestRoles:
         fewer = Tokenizer.load(tmp_path / "tokenizer.json", TokenizerOptions(kind="imported", **{**roles, "bos": "", "mask": ""}))
         assert (fewer.bos, fewer.mask, fewer.size) == (-1, -1, 8000)
         assert fewer.tags == ["[CLS]", "[MASK]"]
+
+
+@pytest.mark.parametrize(("how", "wanted"), [("split", ["it's", "3.5", ",", "(", "yes", ")", "?"]), ("drop", ["it's", "3.5", "yes"])])
+def test_marks_at_the_edge_of_a_word(how, wanted):
+    text = "it's 3.5, (yes)?"
+    tokenizer = Tokenizer.train([text], TokenizerOptions(kind="word", vocabulary=32, punctuation=how))
+    pieces = tokenizer.pieces(text)
+    assert [piece.text for piece in pieces] == wanted
+    assert all(text[piece.start : piece.end] == piece.text and piece.id != tokenizer.unk for piece in pieces)

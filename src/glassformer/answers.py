@@ -11,6 +11,7 @@ from glassformer.tasks.compare import Score
 from glassformer.tasks.fill import Fill
 from glassformer.tasks.language import Language
 from glassformer.tasks.tag import WORD, Tag
+from glassformer.tasks.tokens import piece as piece
 from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -49,16 +50,6 @@ def names(task: Any, ids: list[int]) -> list[str]:
     if isinstance(task, Score):
         return ["score" for _ in ids]
     return [piece(tokenizer_of(task), id) for id in ids]
-
-
-def piece(tokenizer: Tokenizer, id: int) -> str:
-    """A token on its own; one that is not a whole character is spelled in bytes, such as <0xE4>."""
-    data = tokenizer.bytes_of(id)
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return "".join(f"<0x{byte:02X}>" for byte in data)
-    return tokenizer.spell([id])[0]
 
 
 def predictions(task: Any, trace: Trace) -> list[Prediction]:

@@ -93,6 +93,7 @@ class TokenizerOptions:
     shared: bool = True  # one vocabulary for both sides, or one each
     lowercase: bool = False
     split_han: bool = False  # every Chinese character is a word of its own
+    punctuation: Literal["keep", "split", "drop"] = "keep"  # of kind word: marks at the edge of a word, as in `end.`
     dropout: float = number(0.0, low=0.0, high=0.9)  # BPE-dropout on the source while training
     pad: str = "<pad>"  # the names of the special tokens; an imported vocabulary has its own, or none
     bos: str = "<bos>"
@@ -325,6 +326,8 @@ def from_dict(tree: dict[str, Any], where: str = "recipe") -> Recipe:
             raise UserError(f"{where}: model.preset is {preset!r}; for {kind} there are {_listed(PRESETS[kind])}.")
         tree["model"] = {**PRESETS[kind][preset], **model}
     tree.setdefault("data", {})
+    if task == "fill" and not tree.get("start") and isinstance(tree.setdefault("tokenizer", {}), dict):
+        tree["tokenizer"].setdefault("mask", "<mask>")
     recipe: Recipe = _build(Recipe, tree, where, "", {"data": DATA[task], "model": MODELS[kind]})
     _check_together(recipe, where)
     return recipe

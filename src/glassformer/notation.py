@@ -73,7 +73,7 @@ TABLE = {
         Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
         Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
         Notation("head.dense", "D", "tanh(pooled W + b)", "pooled, transformed", "变换后的整句向量"),
-        Notation("logits", "T V", "x Wᵀ", "scores of the vocabulary", "词表得分"),
+        Notation("logits", "T V", "x Wᵀ", "scores of every possible answer", "每个可能答案的得分"),
     )
 }
 

@@ -21,6 +21,8 @@ def table(trace: "Trace", name: str, head: int | None = None, rows: int = 24, co
     """A tensor's numbers with its name, equation, shape and labels; what is left out is said."""
     from glassformer.notation import describe
 
+    if min(rows, columns) < 1:
+        raise UserError(f"A table has at least one row and one column, not rows={rows}, columns={columns}.")
     x, axes, labels = trace[name], trace.axes(name), trace.labels(name)
     note = describe(name)
     title = f"{name}  {note.english}: {note.equation}  ({' × '.join(f'{a}={n}' for a, n in zip(axes, x.shape, strict=True))})"

@@ -1,4 +1,4 @@
-"""Which models there are: the bundled ones, and those trained in runs/ here."""
+"""Which models there are: the bundled ones, and those trained in runs/ or imported into models/ here."""
 
 import difflib
 from pathlib import Path
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from glassformer.config import Recipe
 
 BUNDLED = Path(__file__).parent / "pretrained"
-RUNS = Path("runs")
+HERE = (Path("runs"), Path("models"))
 
 
 def bundled() -> list[Path]:
@@ -18,7 +18,8 @@ def bundled() -> list[Path]:
 
 
 def trained() -> list[Path]:
-    return sorted(path.parent for path in RUNS.glob("*/model.safetensors"))
+    found = (path.parent for folder in HERE for path in folder.glob("*/model.safetensors"))
+    return sorted(folder for folder in found if (folder / "recipe.toml").is_file())  # an exported folder has none
 
 
 def describe(folder: Path) -> str:
@@ -65,4 +66,4 @@ def _missing(name: str, path: Path) -> str:
 
 
 def _known(known: list[str]) -> str:
-    return f"There are: {', '.join(known)}." if known else "None is bundled, and none was trained in runs/ here."
+    return f"There are: {', '.join(known)}." if known else "None is bundled, and none is in runs/ or models/ here."

@@ -38,7 +38,7 @@ def explore(
 
     shelf = Shelf(models or [])
     if not shelf.folders():
-        raise UserError("There is no model to explore: none is bundled, and none was trained in runs/ here.")
+        raise UserError("There is no model to explore: none is bundled, and none is in runs/ or models/ here.")
     bound = _listen(host, port)
     number = bound.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host

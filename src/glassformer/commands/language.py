@@ -15,7 +15,6 @@ from glassformer.commands.common import (
     Force,
     Input,
     Output,
-    Seed,
     Text,
     TopK,
     TopP,
@@ -51,7 +50,7 @@ def generate(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="At most so many tokens.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=1000, help="How many, made at once.")] = 1,
-    seed: Seed = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Makes drawing repeatable; by chance if not given.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each: text, tokens, log p, how it ended.")] = False,
 ) -> None:
     """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""

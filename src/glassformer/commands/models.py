@@ -37,7 +37,7 @@ def models() -> None:
         except UserError as error:  # one broken folder does not hide the others
             print(f"glassformer: {error}", file=sys.stderr)
     if not store.bundled() and not store.trained():
-        print("No model is bundled, and none was trained in runs/ here.", file=sys.stderr)
+        print("No model is bundled, and none is in runs/ or models/ here.", file=sys.stderr)
 
 
 @app.command("import")

@@ -74,7 +74,7 @@ def translate(
     def put(out: IO[str], answer: "Translation", number: int) -> None:
         _print(out, translator, answer, number, nbest, as_json)
         if translator.unfamiliar(answer.source):
-            remark = "is written in letters this model has hardly seen: its translation means nothing."
+            remark = "is written in signs this model has hardly seen: its translation means nothing."
             print(f"glassformer: sentence {number} {remark}", file=sys.stderr)
         if show:
             _show(translator, answer)

@@ -81,9 +81,10 @@ class Place:
             result += bias["value"]
         return equation, {"kind": "dot", "a": a, "b": b, "bias": bias["value"] if bias else None}, result, steps
 
-    def linear(self, x: Operand, layer: str, row: int, equation: str) -> Found:
-        """A row of W times a vector, plus b."""
+    def linear(self, x: Operand, layer: str, row: int, equation: str, b: str = "") -> Found:
+        """A row of W times a vector, plus b if the layer has one; `b` is what the equation calls it."""
         bias = self.weight(f"{layer}.bias", (row,)) if self.has(f"{layer}.bias") else None
+        equation = f"{equation} + {b}" if b and bias else equation
         return self.dot(x, self.weight(f"{layer}.weight", (row, None)), bias, equation)
 
     def copy(self, name: str, index: Index, equation: str) -> Found:

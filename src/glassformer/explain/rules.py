@@ -86,11 +86,11 @@ def projected(leaf: str) -> Callable[[Place], Found]:
         width = attention.d_v if leaf == "v" else attention.d_k
         read = c.last_states("encoder") if leaf != "q" and c.part == "cross" else c.sublayer_input()
         x, first = c.take(read, (place, None)), head * width
-        equation = f"{leaf} = Σ x · W_{leaf.upper()} + b_{leaf.upper()}"
+        equation, b = f"{leaf} = Σ x · W_{leaf.upper()}", f"b_{leaf.upper()}"
         if attention.rotary is None or leaf == "v" or c.part == "cross":
-            return c.linear(x, c.sibling(leaf), first + column, equation)
+            return c.linear(x, c.sibling(leaf), first + column, equation, b)
         half = width // 2
-        turned = [c.linear(x, c.sibling(leaf), first + column % half + i * half, equation) for i in (0, 1)]
+        turned = [c.linear(x, c.sibling(leaf), first + column % half + i * half, equation, b) for i in (0, 1)]
         return _turned(c, turned[0], turned[1], column % half, column < half)
 
     return rule
@@ -172,7 +172,7 @@ def attention_z(c: Place) -> Found:
 
 def attention_out(c: Place) -> Found:
     place, row = c.index
-    return c.linear(c.take(c.sibling("z"), (None, place, None)), c.sibling("o"), row, "Σ concat(z) · W_O + b_O")
+    return c.linear(c.take(c.sibling("z"), (None, place, None)), c.sibling("o"), row, "Σ concat(z) · W_O", "b_O")
 
 
 # -- normalisation
@@ -252,7 +252,7 @@ def ffn_inner(weight: str) -> Callable[[Place], Found]:
     def rule(c: Place) -> Found:
         number = {"w1": "₁", "w3": "₃"}[weight]
         x = c.take(c.sublayer_input(), (c.index[0], None))
-        return c.linear(x, c.sibling(weight), c.index[1], f"Σ x · W{number} + b{number}")
+        return c.linear(x, c.sibling(weight), c.index[1], f"Σ x · W{number}", f"b{number}")
 
     return rule
 
@@ -271,7 +271,7 @@ def ffn_act(c: Place) -> Found:
 
 
 def ffn_out(c: Place) -> Found:
-    return c.linear(c.take(c.sibling("act"), (c.index[0], None)), c.sibling("w2"), c.index[1], "Σ act · W₂ + b₂")
+    return c.linear(c.take(c.sibling("act"), (c.index[0], None)), c.sibling("w2"), c.index[1], "Σ act · W₂", "b₂")
 
 
 # -- heads and logits
@@ -302,9 +302,9 @@ def logits(c: Place) -> Found:
     head = getattr(c.model, "head", None)
     *place, row = c.index
     if head is None:
-        return c.linear(c.take(c.last_states("decoder"), (*place, None)), "output", row, "Σ x · W")
+        return c.linear(c.take(c.last_states("decoder"), (*place, None)), "output", row, "Σ x · W", "b")
     read = {MaskedHead: "head.transformed", PooledHead: "head.dense", TokenHead: "head.in"}[type(head)]
-    return c.linear(c.take(read, (*place, None)), "head.output", row, "Σ x · W + b")
+    return c.linear(c.take(read, (*place, None)), "head.output", row, "Σ x · W", "b")
 
 
 RULES: dict[str, Callable[[Place], Found]] = {

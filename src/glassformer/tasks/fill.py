@@ -143,7 +143,7 @@ class Fill(Reader):
         return [found[i] for i in range(len(texts))]
 
     def _candidates(self, ids: Ids, probabilities: list[float]) -> list[Candidate]:
-        return [Candidate(self.tokenizer.spell([id])[0], id, p) for id, p in zip(ids, probabilities, strict=True)]
+        return [Candidate(tokens.piece(self.tokenizer, id), id, p) for id, p in zip(ids, probabilities, strict=True)]
 
     def _filled(self, ids: Ids, gaps: list[int], candidates: list[list[Candidate]]) -> str:
         whole = list(ids)

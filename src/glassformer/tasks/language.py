@@ -226,7 +226,7 @@ class Language(Task):
         """Every named tensor of one pass over the text and the likeliest `max_tokens` tokens after it, if the window has room."""
         ids = self.prompt_ids(text)
         pieces = tokens.read(self.tokenizer, text)
-        begin = [tokens.mark(self.tokenizer, id) for id in ids[: len(ids) - len(pieces)]]
+        begin = tokens.written(self.tokenizer, ids[: len(ids) - len(pieces)])
         most = min(max_tokens, self.window - len(ids))
         greedy = GenerationOptions(temperature=0.0, max_tokens=most)
         more = self.generate(text, greedy)[0].ids if most > 0 else []

@@ -11,6 +11,16 @@ def mark(tokenizer: Tokenizer, id: int) -> Token:
     return Token(tokenizer.spell([id])[0], id, special=True)
 
 
+def piece(tokenizer: Tokenizer, id: int) -> str:
+    """A token on its own; one that is not a whole character is spelled in bytes, such as <0xE4>."""
+    data = tokenizer.bytes_of(id)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<0x{byte:02X}>" for byte in data)
+    return tokenizer.spell([id])[0]
+
+
 def read(tokenizer: Tokenizer, text: str, offset: int = 0) -> list[Token]:
     """The pieces of a text that begins at character `offset`."""
     pieces = tokenizer.pieces(text)

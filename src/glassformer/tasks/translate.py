@@ -176,9 +176,9 @@ class Translate(Task):
             )
 
     def unfamiliar(self, text: str) -> bool:
-        """Whether most letters are spelled as bytes: their script has no pieces in the vocabulary."""
-        letters = [letter for letter in text if letter.isalpha()]
-        return 2 * sum(len(ids) > 1 for ids in self.source.encode_batch(letters)) > len(letters)
+        """Whether most characters are spelled as bytes: their script has no pieces in the vocabulary."""
+        characters = [character for character in text if not character.isspace()]
+        return 2 * sum(len(ids) > 1 for ids in self.source.encode_batch(characters)) > len(characters)
 
     @torch.inference_mode()
     def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:

@@ -302,7 +302,8 @@ def _train_word(lines: Iterator[str], options: TokenizerOptions, specials: list[
     # The word <bos> in a text would be found in the vocabulary as the special token; taken apart, it is not. <unk> may be.
     named = "|".join(re.escape(name[1:]) for name in specials if name != SPECIALS[UNK])
     apart = _isolate(rf"\A<(?=(?:{named})\z)")
-    splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\s+"), "removed"), *_han(options), apart])
+    spaces = pre_tokenizers.Split(Regex(r"\s+"), "removed")
+    splitter = pre_tokenizers.Sequence([spaces, *_han(options), *_punctuation(options), apart])
     words = _counted(lines, splitter)
     del words[SPECIALS[UNK]]
     vocabulary = [*specials, *_frequent(words, options.vocabulary - len(specials))]
@@ -342,6 +343,13 @@ def _isolate(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 def _han(options: TokenizerOptions) -> list[pre_tokenizers.PreTokenizer]:
     return [_isolate(HAN)] if options.split_han else []
+
+
+def _punctuation(options: TokenizerOptions) -> list[pre_tokenizers.PreTokenizer]:
+    """Marks at the edge of a word; those within one stay (it's, 3.5)."""
+    edge = Regex(r"(?<!\w)[^\w\s<>]|[^\w\s<>](?!\w)")
+    behaviour = {"split": "isolated", "drop": "removed"}.get(options.punctuation)
+    return [pre_tokenizers.Split(edge, behaviour)] if behaviour else []
 
 
 def _counted(lines: Iterator[str], splitter: pre_tokenizers.PreTokenizer) -> Counter[str]:

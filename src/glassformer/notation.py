@@ -1,7 +1,7 @@
 """The one table of named tensors: what each is, its shape, its equation, its label in English and Chinese.
 
 Letters: B batch, T query length, S key length, D model width, H heads, K heads of keys and values, d_k, d_v widths of one
-head, F inner width, V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
+head, F inner width, U units of a recurrent layer (of one direction), V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
 `describe` finds the row.
 """
 
@@ -69,6 +69,30 @@ TABLE = {
             "ffn.act", "T F", "max(0, pre), GELU(pre), or silu(pre) ⊙ gate", "inner layer after the activation", "激活后的内层"
         ),
         Notation("ffn.out", "T D", "act W₂ + b₂", "feed-forward output", "前馈网络输出"),
+        Notation("recurrent.start_h", "U", "h₀ = the encoder's last h", "hidden state to begin with", "初始隐藏状态"),
+        Notation("recurrent.start_c", "U", "c₀ = the encoder's last c", "cell state to begin with", "初始单元状态"),
+        Notation("recurrent.gate_f", "T U", "f = σ(W_x x + b_x + W_h h + b_h)", "forget gate", "遗忘门"),
+        Notation("recurrent.gate_i", "T U", "i = σ(W_x x + b_x + W_h h + b_h)", "input gate", "输入门"),
+        Notation("recurrent.gate_o", "T U", "o = σ(W_x x + b_x + W_h h + b_h)", "output gate", "输出门"),
+        Notation("recurrent.gate_r", "T U", "r = σ(W_x x + b_x + W_h h + b_h)", "reset gate", "重置门"),
+        Notation("recurrent.gate_z", "T U", "z = σ(W_x x + b_x + W_h h + b_h)", "update gate", "更新门"),
+        Notation(
+            "recurrent.candidate",
+            "T U",
+            "tanh(W_x x + b_x + W_h h + b_h); of a GRU r ⊙ (W_h h + b_h)",
+            "what may be remembered",
+            "候选记忆",
+        ),
+        Notation("recurrent.cell", "T U", "c = f ⊙ c₋₁ + i ⊙ candidate", "cell state", "单元状态"),
+        Notation(
+            "recurrent.hidden",
+            "T U",
+            "tanh(W_x x + b_x + W_h h + b_h), o ⊙ tanh(c), or (1 − z) ⊙ candidate + z ⊙ h₋₁",
+            "hidden state",
+            "隐藏状态",
+        ),
+        Notation("recurrent.joined", "T D", "[h→; h←]", "both directions side by side", "双向隐藏状态的拼接"),
+        Notation("combine.out", "T D", "tanh(W h + b + Attention(h, memory))", "state with what it looked at", "融合上下文的状态"),
         Notation("head.in", "T D", "the encoder's last states", "what the head reads", "输出头的输入"),
         Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
         Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
@@ -77,7 +101,15 @@ TABLE = {
     )
 }
 
-_ROLES = {"self": "attention", "cross": "attention", "norm1": "norm", "norm2": "norm", "norm3": "norm"}
+_ROLES = {
+    "self": "attention",
+    "cross": "attention",
+    "norm1": "norm",
+    "norm2": "norm",
+    "norm3": "norm",
+    "ahead": "recurrent",
+    "back": "recurrent",
+}
 
 
 def describe(path: str) -> Notation:
@@ -86,7 +118,7 @@ def describe(path: str) -> Notation:
     if not parents:
         key = name
     elif parents[-1].isdigit():
-        key = f"block.{name}"
+        key = f"block.{name}" if f"block.{name}" in TABLE else f"recurrent.{name}"
     else:
         key = f"{_ROLES.get(parents[-1], parents[-1])}.{name}"
     if key not in TABLE:

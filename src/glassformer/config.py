@@ -184,6 +184,35 @@ class RnnOptions:
 
 
 @dataclass(frozen=True)
+class TextCNNOptions:
+    """Convolution, batch norm, activation, pooling, dropout (Kim 2014, and a batch norm)."""
+
+    kind: Literal["textcnn"] = "textcnn"
+    width: int = number(128, low=1, high=1 << 16)  # D, of embeddings
+    filters: int = number(100, low=1, high=1 << 16)  # F, of each size
+    sizes: tuple[int, ...] = (3, 4, 5)  # how many neighbouring tokens a filter answers to
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    pooling: Literal["max", "mean"] = "max"
+    dropout: float = number(0.5, low=0.0, high=0.95)
+    max_length: int = number(512, low=2, high=1 << 20)
+
+
+@dataclass(frozen=True)
+class MLPOptions:
+    """One inner layer over a text's features."""
+
+    kind: Literal["mlp"] = "mlp"
+    input: Literal["one-hot", "bag", "ngrams", "vectors"] = "bag"
+    ngrams: int = number(2, low=1, high=10)  # input ngrams: the longest
+    buckets: int = number(16_384, low=2, high=1 << 24)  # … and in how many they are counted
+    width: int = number(128, low=1, high=1 << 16)  # D, of vectors
+    inner: int = number(128, low=1, high=1 << 18)  # F
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    dropout: float = number(0.2, low=0.0, high=0.95)
+    max_length: int = number(512, low=2, high=1 << 20)
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
     updates: int = number(10_000, low=1)
     batch_tokens: int = number(4096, low=1)  # positions on the larger side of a batch, padding included
@@ -229,13 +258,16 @@ class GenerationOptions:
 
 
 Data = PairData | TextData | LabelData | TagData
-Model = TransformerOptions | GPTOptions | BertOptions | RnnOptions
+BlockModel = TransformerOptions | GPTOptions | BertOptions
+Model = BlockModel | RnnOptions | TextCNNOptions | MLPOptions
 
 MODELS: dict[str, type[Model]] = {
     "transformer": TransformerOptions,
     "gpt": GPTOptions,
     "bert": BertOptions,
     "rnn": RnnOptions,
+    "textcnn": TextCNNOptions,
+    "mlp": MLPOptions,
 }
 DATA: dict[str, type[Data]] = {
     "translate": PairData,
@@ -249,7 +281,7 @@ SERVED_BY = {  # the models that can serve a task, the usual one first
     "translate": ("transformer", "rnn"),
     "language": ("gpt", "rnn"),
     "fill": ("bert",),
-    "classify": ("bert", "rnn"),
+    "classify": ("bert", "rnn", "textcnn", "mlp"),
     "tag": ("bert", "rnn"),
     "compare": ("bert",),
 }
@@ -278,6 +310,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128, "heads": 2, "inner": 512, "layers": 2},
     },
     "rnn": {"base": {}},
+    "textcnn": {"base": {}},
+    "mlp": {"base": {}},
 }
 
 
@@ -364,6 +398,12 @@ def _check_together(recipe: Recipe, where: str) -> None:
         _check_block(model, where)
     if isinstance(model, RnnOptions):
         _check_rnn(model, recipe.task, where)
+    if isinstance(model, TextCNNOptions) and (
+        not model.sizes or min(model.sizes) < 1 or len(set(model.sizes)) < len(model.sizes)
+    ):
+        raise UserError(
+            f"{where}: model.sizes takes different whole numbers of tokens, such as [3, 4, 5]; found {list(model.sizes)}."
+        )
     if isinstance(model, TransformerOptions | RnnOptions) and model.tie == "all" and not recipe.tokenizer.shared:
         raise UserError(f"{where}: model.tie = 'all' needs tokenizer.shared = true; use tie = 'output' or 'none'.")
     if isinstance(data, PairData):

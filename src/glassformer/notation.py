@@ -1,10 +1,12 @@
 """The one table of named tensors: what each is, its shape, its equation, its label in English and Chinese.
 
 Letters: B batch, T query length, S key length, D model width, H heads, K heads of keys and values, d_k, d_v widths of one
-head, F inner width, U units of a recurrent layer (of one direction), V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
+head, F inner width, U units of a recurrent layer (of one direction), V vocabulary, N features of a
+text. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
 `describe` finds the row.
 """
 
+import re
 from dataclasses import dataclass
 
 from glassformer.errors import UserError
@@ -92,7 +94,19 @@ TABLE = {
             "隐藏状态",
         ),
         Notation("recurrent.joined", "T D", "[h→; h←]", "both directions side by side", "双向隐藏状态的拼接"),
-        Notation("combine.out", "T D", "tanh(W h + b + Attention(h, memory))", "state with what it looked at", "融合上下文的状态"),
+        Notation(
+            "combine.out", "T D", "tanh(W h + b + Attention(h, memory))", "state with what it looked at", "融合上下文的状态"
+        ),
+        Notation("conv.pre", "T F", "Σ_k W_k x_{t+k} + b", "answers of the filters", "卷积结果"),
+        Notation("batchnorm.out", "T F", "γ · (x − μ) / √(σ² + ε) + β", "answers, normalised over the batch", "批归一化的输出"),
+        Notation("conv.act", "T F", "max(0, x), or another activation", "answers after the activation", "激活后的卷积结果"),
+        Notation(
+            "encoder.features",
+            "N",
+            "which pieces occur, how often, or the mean of their vectors",
+            "features of the text",
+            "文本特征",
+        ),
         Notation("head.in", "T D", "the encoder's last states", "what the head reads", "输出头的输入"),
         Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
         Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
@@ -110,6 +124,7 @@ _ROLES = {
     "ahead": "recurrent",
     "back": "recurrent",
 }
+_CONVOLUTION = re.compile(r"conv\d+")
 
 
 def describe(path: str) -> Notation:
@@ -119,6 +134,10 @@ def describe(path: str) -> Notation:
         key = name
     elif parents[-1].isdigit():
         key = f"block.{name}" if f"block.{name}" in TABLE else f"recurrent.{name}"
+    elif _CONVOLUTION.fullmatch(parents[-1]):
+        key = f"conv.{name}"
+    elif len(parents) > 1 and _CONVOLUTION.fullmatch(parents[-2]):
+        key = f"batchnorm.{name}"
     else:
         key = f"{_ROLES.get(parents[-1], parents[-1])}.{name}"
     if key not in TABLE:

@@ -42,6 +42,7 @@ def plain(x: Tensor, h: Tensor, before: Hidden, name: Name) -> Hidden:
 
 
 def lstm(x: Tensor, h: Tensor, before: Hidden, name: Name) -> Hidden:
+    assert before.c is not None
     i, f, g, o = (x + h).chunk(4, dim=-1)
     f = name("gate_f", f.sigmoid())
     i = name("gate_i", i.sigmoid())

@@ -1,7 +1,6 @@
 """What the Transformer replaced: recurrent encoders and decoders, with a fixed context or with attention."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor, nn
 
@@ -67,11 +66,11 @@ class Decoder(nn.Module):
         self.depth = o.layers
         self.embed = _embedding(o, vocabulary)
         for i in range(o.layers):
-            layer = partial(Recurrent, o.cell, o.width, o.width)
+            layer = Recurrent(o.cell, o.width, o.width)
             if o.attention != "none" and i == o.layers - 1:
-                cross = Attention(o.width, 1, d_k=o.key_width or o.width, d_v=o.width, scores=o.attention)
-                layer = partial(Attending, o.cell, o.width, o.width, cross)
-            self.add_module(str(i), layer())
+                cross = Attention(o.width, 1, d_k=o.key_width, d_v=o.width, scores=o.attention)
+                layer = Attending(o.cell, o.width, o.width, cross)
+            self.add_module(str(i), layer)
         self.dropout = Dropout(o.dropout)
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
@@ -156,6 +155,27 @@ class RecurrentLanguage(nn.Module):
         """The token each text ends in (B) → logits of the next (B, V), and the state after reading it."""
         states, state = self.decoder(ids.unsqueeze(1), state)
         return self.logits(states[:, -1]), state
+
+
+class RecurrentReader(nn.Module):
+    """The encoder alone, and a head that says what is made of its states."""
+
+    def __init__(self, options: RnnOptions, vocabulary: int, head: nn.Module, pad: int = 0) -> None:
+        super().__init__()
+        self.options = options
+        self.pad = pad
+        self.encoder = Encoder(options, vocabulary)
+        self.head = head
+        _initialise(self)
+
+    def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
+        """ids (B, T) → the last states (B, T, D)."""
+        mask = masks.padding(ids, self.pad)
+        return self.encoder(ids, None if mask is None else mask[:, 0, 0])[0]
+
+    def logits(self, states: Tensor, real: Tensor | None = None) -> Tensor:
+        """(B, T, D) → whatever the head predicts; `real` (B, T) is False where a row is padded."""
+        return tap(self, "logits", self.head(tap(self.head, "in", states), real))
 
 
 def _embedding(o: RnnOptions, vocabulary: int) -> Embedding:

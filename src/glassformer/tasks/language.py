@@ -81,8 +81,10 @@ class Language(Task):
         self.data = recipe.data
         self.tokenizer = tokenizer
         self.window = recipe.model.max_length
-        rnn = isinstance(recipe.model, RnnOptions)
-        self.model = RecurrentLanguage(recipe.model, tokenizer.size) if rnn else GPT(recipe.model, tokenizer.size)
+        if isinstance(recipe.model, RnnOptions):
+            self.model = RecurrentLanguage(recipe.model, tokenizer.size)
+        else:
+            self.model = GPT(recipe.model, tokenizer.size)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Language":

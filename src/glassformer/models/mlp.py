@@ -1,5 +1,8 @@
 """A text as one vector of features, and a network with one inner layer over it: the order of the words is lost."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -63,9 +66,13 @@ class Features(nn.Module):
 
     def buckets(self, ids: Tensor, n: int) -> Tensor:
         """Where each sequence of n pieces is counted: ids (B, T) → (B, T − n + 1)."""
+        return self.bucket([ids[:, i : ids.size(1) - n + 1 + i] for i in range(n)])
+
+    def bucket(self, gram: Sequence[Any]) -> Any:
+        """Where a sequence of pieces is counted, each a number or many of them."""
         if self.input != "ngrams":
-            return ids
-        key = torch.zeros_like(ids[:, n - 1 :])
-        for i in range(n):  # a polynomial of the ids, modulo a prime so that no number outgrows 64 bits
-            key = (key * 1_000_003 + ids[:, i : ids.size(1) - n + 1 + i] + 1) % 2_147_483_647
+            return gram[0]
+        key = gram[0] * 0
+        for id in gram:  # a polynomial of the ids, modulo a prime so that no number outgrows 64 bits
+            key = (key * 1_000_003 + id + 1) % 2_147_483_647
         return key % self.size

@@ -37,7 +37,7 @@ class Filters(nn.Module):
         super().__init__()
         o = options
         self.sizes = o.sizes
-        self.embed = Embedding(vocabulary, o.width, positions="none", max_length=o.max_length, dropout=o.dropout)
+        self.embed = Embedding(vocabulary, o.width, positions="none", max_length=o.max_length, dropout=0.0)
         for size in o.sizes:
             self.add_module(f"conv{size}", Convolution(o.width, o.filters, size, activation=o.activation))
 

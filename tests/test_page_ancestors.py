@@ -20,7 +20,7 @@ def ancestors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @browser_test
 @pytest.mark.parametrize("name", SHOWN)
-def test_every_view_opens(name: str, ancestors: Server, browser) -> None:  # noqa: F811, ANN001
+def test_every_view_opens(name: str, ancestors: Server, browser) -> None:  # noqa: F811
     opened = Explorer(browser, ancestors)
     text = TEXTS[MADE[name][0]][0]
     for view in ("walk", "translate", "attention", "next"):

@@ -11,9 +11,13 @@ from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions, GPTOptions, TransformerOptions
+from glassformer.config import BertOptions, GPTOptions, MLPOptions, RnnOptions, TextCNNOptions, TransformerOptions
+from glassformer.models import readers
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
+from glassformer.models.mlp import MLP
+from glassformer.models.rnn import RecurrentLanguage, RecurrentReader, RecurrentTranslator
+from glassformer.models.textcnn import TextCNN
 from glassformer.models.transformer import Transformer
 
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
@@ -90,6 +94,60 @@ MODELS: dict[str, Callable[..., Transformer | GPT | Bert]] = {
     "bert, modern": partial(bert, "pooled", **LLAMA, norm="pre", kv_heads=2),
 }
 every_model = pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+
+
+RNN_SIZES = RnnOptions(layers=2, width=16, dropout=0.0, max_length=32)
+CELLS = ("plain", "lstm", "gru")
+
+
+def rnn(seed: int = 0, **changes: Any) -> RecurrentTranslator:
+    torch.manual_seed(seed)
+    model = RecurrentTranslator(replace(RNN_SIZES, **changes), VOCABULARY, VOCABULARY)
+    scramble(model)
+    return model.eval()
+
+
+def rnn_language(seed: int = 0, **changes: Any) -> RecurrentLanguage:
+    torch.manual_seed(seed)
+    model = RecurrentLanguage(replace(RNN_SIZES, **changes), VOCABULARY)
+    scramble(model)
+    return model.eval()
+
+
+def reader(options: Any, each: bool = False, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    model = (readers.each_token if each else readers.pooled)(options, VOCABULARY, LABELS, 0)
+    scramble(model)
+    for name, x in model.named_buffers():
+        if name.endswith(("norm.mean", "norm.variance")):
+            x.add_(torch.rand_like(x))
+    return model.eval()
+
+
+TRANSLATORS: dict[str, dict[str, Any]] = {
+    f"{cell}, {attention}{', both ways' if both else ''}": {"cell": cell, "attention": attention, "bidirectional": both}
+    for cell in CELLS
+    for attention in ("none", "dot", "additive")
+    for both in (False, True)
+}
+CNN_SIZES = TextCNNOptions(width=16, filters=6, sizes=(1, 2, 4), dropout=0.0, max_length=32)
+MLP_SIZES = MLPOptions(width=16, inner=20, buckets=37, ngrams=3, dropout=0.0, max_length=32)
+ANCESTORS: dict[str, Callable[..., Any]] = {
+    **{f"rnn, {name}": partial(rnn, **changes) for name, changes in TRANSLATORS.items()},
+    "rnn, one layer": partial(rnn, layers=1, attention="additive", key_width=5, tie="none"),
+    **{f"rnn, language, {cell}": partial(rnn_language, cell=cell) for cell in CELLS},
+    **{
+        f"rnn, {pooling} pooled": partial(reader, replace(RNN_SIZES, pooling=pooling, bidirectional=pooling != "mean"))
+        for pooling in ("last", "mean", "max")
+    },
+    "rnn, tags": partial(reader, replace(RNN_SIZES, cell="gru", bidirectional=True), each=True),
+    "textcnn": partial(reader, CNN_SIZES),
+    "textcnn, mean": partial(reader, replace(CNN_SIZES, pooling="mean", activation="gelu")),
+    **{f"mlp, {input}": partial(reader, replace(MLP_SIZES, input=input)) for input in ("one-hot", "bag", "ngrams", "vectors")},
+}
+every_ancestor = pytest.mark.parametrize("build", ANCESTORS.values(), ids=ANCESTORS)
+READERS = Bert | RecurrentReader | TextCNN | MLP  # read one text; the others write
+WRITERS = GPT | RecurrentLanguage  # read nothing but what they write
 
 
 def scramble(model: torch.nn.Module) -> None:

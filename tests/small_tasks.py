@@ -46,13 +46,13 @@ TEXTS: dict[str, tuple[str, ...]] = {
 
 
 def make(folder: Path, name: str, **model: Any) -> Path:
-    """A folder for one of the tasks above."""
+    """A folder for one of the tasks above; a model of another kind than the usual one is given whole."""
     task = "compare" if name == "score" else name
     tree = {
         "task": task,
         "data": DATA[name],
         "tokenizer": {"vocabulary": 300, "split_han": True, **({"mask": "<mask>"} if name == "fill" else {})},
-        "model": {**SIZES, **MODEL.get(name, {"layers": 1}), **model},
+        "model": model if "kind" in model else {**SIZES, **MODEL.get(name, {"layers": 1}), **model},
         "decoding": {"beam": 3, "max_length": 8},
     }
     recipe = config.from_dict(tree)

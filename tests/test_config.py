@@ -178,11 +178,12 @@ def test_a_preset_gives_sizes_that_can_be_changed(recipe) -> None:
 @pytest.mark.parametrize(("kind", "preset"), [(kind, preset) for kind in PRESETS for preset in PRESETS[kind]])
 def test_every_preset_is_one_of_its_kind(kind: str, preset: str) -> None:
     task = next(task for task in DATA if kind in SERVED_BY[task] and task != "compare")  # which says no columns by itself
-    made = from_dict({"task": task, "model": {"preset": preset}}).model
+    made = from_dict({"task": task, "model": {"kind": kind, "preset": preset}}).model
     assert made == MODELS[kind](**PRESETS[kind][preset])
     others = {name for other in PRESETS if other != kind for name in PRESETS[other]} - set(PRESETS[kind])
     for name in others:
-        refused(f"model.preset is {name!r}; for {kind} there are {', '.join(PRESETS[kind])}.", task=task, model={"preset": name})
+        words = f"model.preset is {name!r}; for {kind} there are {', '.join(PRESETS[kind])}."
+        refused(words, task=task, model={"kind": kind, "preset": name})
 
 
 class TestChosenSections:
@@ -330,9 +331,9 @@ class TestBase:
         assert words in str(caught.value)
 
     def test_a_model_of_another_kind_is_refused(self, begun) -> None:
-        with pytest.raises(UserError, match=r"model\.kind is 'bert'; the task 'language' is served by gpt\."):
+        with pytest.raises(UserError, match=r"model\.kind is 'bert'; the task 'language' is served by gpt, rnn\."):
             begun('task = "language"')
-        with pytest.raises(UserError, match=r"model\.kind is 'gpt'; the task 'tag' is served by bert\."):
+        with pytest.raises(UserError, match=r"model\.kind is 'gpt'; the task 'tag' is served by bert, rnn\."):
             begun('task = "tag"', base={"task": "language"})
 
 
@@ -445,7 +446,13 @@ def recipes(task: str, kind: str) -> st.SearchStrategy[Recipe]:
 def allowed(recipe: Recipe) -> Recipe:
     """The nearest recipe whose values go together."""
     change = dataclasses.replace
-    data, model = recipe.data, change(recipe.model, key_width=2, value_width=3, kv_heads=0, scores="dot", max_length=1 << 20)
+    fitting: dict[str, dict[str, Any]] = {
+        "rnn": {"attention": "none", "bidirectional": False},
+        "textcnn": {"sizes": (3, 4)},
+        "mlp": {},
+    }
+    blocks = {"key_width": 2, "value_width": 3, "kv_heads": 0, "scores": "dot"}
+    data, model = recipe.data, change(recipe.model, max_length=1 << 20, **fitting.get(recipe.model.kind, blocks))
     if recipe.task == "translate":
         model = change(model, tie="none")
         data = change(data, source="a" + data.source, target="b" + data.target, columns=(2, 5))

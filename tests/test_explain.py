@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import MODELS, VOCABULARY, every_model
+from conftest import ANCESTORS, MODELS, READERS, VOCABULARY, WRITERS, every_ancestor, every_model
 from torch import Tensor, nn
 
 import glassformer as gf
@@ -15,8 +15,6 @@ from glassformer.edits import HeadOff, NoMask, NoScale
 from glassformer.errors import UserError
 from glassformer.explain import RULES, Cell, explain
 from glassformer.layers.attention import Attention
-from glassformer.models.bert import Bert
-from glassformer.models.gpt import GPT
 from glassformer.notation import TABLE, describe
 from glassformer.trace import Edit, Token, Trace, run
 
@@ -29,9 +27,9 @@ def look(model: nn.Module, named: dict[str, Edit] | None = None, about: dict[str
     rng = random.Random(1)
     source = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(5)]
     target = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(4)]
-    if isinstance(model, Bert):
+    if isinstance(model, READERS):
         return run(model, source=source, types=[0, 0, 0, 1, 1], edits=named, about=about)
-    return run(model, source=[] if isinstance(model, GPT) else source, target=target, edits=named, about=about)
+    return run(model, source=[] if isinstance(model, WRITERS) else source, target=target, edits=named, about=about)
 
 
 def cells(trace: Trace, samples: int = SAMPLES, seed: int = 0) -> Iterator[tuple[str, list[int]]]:
@@ -69,7 +67,7 @@ def check(model: nn.Module, trace: Trace, name: str, index: list[int]) -> Cell:
     for operand in operands(cell.terms):
         path, _, leaf = operand["name"].rpartition(".")
         x: Tensor = getattr(model.get_submodule(path), leaf) if operand["weight"] else trace[operand["name"]]
-        assert operand["weight"] or operand["name"] != name
+        assert operand["weight"] or operand["name"] != name or operand["index"][0] != index[0]  # the step before of a state
         part = x[tuple(slice(None) if i is None else i for i in operand["index"])].double().flatten().tolist()
         assert part == (operand["values"] if None in operand["index"] else [operand["value"]]), (name, index)
     return cell
@@ -98,8 +96,17 @@ def test_cells_follow_from_their_operands(build: Build) -> None:
         check(model, trace, name, index)
 
 
+@every_ancestor
+def test_cells_of_what_came_before_follow_too(build: Build) -> None:
+    model = build()
+    trace = look(model)
+    for name, index in cells(trace):
+        check(model, trace, name, index)
+        check(model, trace, name, [0] * len(index))
+
+
 def test_every_row_was_met() -> None:
-    met = {describe(name).name for build in MODELS.values() for name in look(build())}
+    met = {describe(name).name for build in (MODELS | ANCESTORS).values() for name in look(build())}
     assert met == set(RULES)
 
 

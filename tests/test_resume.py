@@ -306,7 +306,7 @@ class TestGoingOn:
             (tmp_path / file).touch()
         task = "classify" if ".json" in spec else "translate"
         recipe = config.from_dict({"task": task, "data": {"train": [spec, "multi30k/" + spec], "test": spec}})
-        data = run._anchored(recipe, tmp_path).data
+        data = run.anchored(recipe, tmp_path).data
         assert data.train == (str(tmp_path / spec), "multi30k/" + spec)  # the other is no file here, but known by its name
         assert data.test == (str(tmp_path / spec),)
 

@@ -374,7 +374,9 @@ class TestRoles:
         assert fewer.tags == ["[CLS]", "[MASK]"]
 
 
-@pytest.mark.parametrize(("how", "wanted"), [("split", ["it's", "3.5", ",", "(", "yes", ")", "?"]), ("drop", ["it's", "3.5", "yes"])])
+@pytest.mark.parametrize(
+    ("how", "wanted"), [("split", ["it's", "3.5", ",", "(", "yes", ")", "?"]), ("drop", ["it's", "3.5", "yes"])]
+)
 def test_marks_at_the_edge_of_a_word(how, wanted):
     text = "it's 3.5, (yes)?"
     tokenizer = Tokenizer.train([text], TokenizerOptions(kind="word", vocabulary=32, punctuation=how))

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 from conftest import (
+    ANCESTORS,
     HEADS,
     LABELS,
     LLAMA,
     MODELS,
+    READERS,
     SIZES,
     VOCABULARY,
+    WRITERS,
     bert,
     close,
     every_model,
@@ -40,10 +43,10 @@ Build = Callable[[], Model]
 def run(model: Model, seed: int = 0, sources: tuple[int, ...] = (SOURCE,), targets: tuple[int, ...] = (TARGET,)) -> Tensor:
     """The logits of one pass over sentences of these lengths; a Bert takes the last two tokens for a second text."""
     source, target = sentences(*sources, seed=seed), sentences(*targets, seed=seed + 100)
-    if isinstance(model, Bert):
+    if isinstance(model, READERS):
         types = (torch.arange(source.size(1)) >= source.size(1) - 2).long().expand_as(source)
         return model.logits(model(source, types), source != 0)
-    return model.logits(model(target) if isinstance(model, GPT) else model(source, target))
+    return model.logits(model(target) if isinstance(model, WRITERS) else model(source, target))
 
 
 @torch.no_grad()
@@ -116,7 +119,7 @@ def test_every_tensor_has_a_row_and_its_shape(build: Build) -> None:
 
 
 def test_no_row_is_unused_or_empty() -> None:
-    used = {describe(path).name for build in MODELS.values() for path in look(build())[1]}
+    used = {describe(path).name for build in (MODELS | ANCESTORS).values() for path in look(build())[1]}
     assert used == set(TABLE)
     for name, row in TABLE.items():
         assert name == row.name and all((row.shape, row.equation, row.english, row.chinese))

@@ -168,6 +168,52 @@ class BertOptions(BlockOptions):
 
 
 @dataclass(frozen=True)
+class RnnOptions:
+    """Recurrent layers: a translator's encoder and decoder, a language model, or a reader with a head."""
+
+    kind: Literal["rnn"] = "rnn"
+    cell: Literal["plain", "lstm", "gru"] = "lstm"
+    layers: int = number(1, low=1, high=100)  # of a translator: of its encoder, and as many of its decoder
+    width: int = number(256, low=1, high=1 << 16)  # D, of embeddings and states; a direction of two has half of it
+    bidirectional: bool = False  # whether what is read is also read from its end: an encoder, never a language model
+    attention: Literal["none", "dot", "additive"] = "none"  # task translate: none is a fixed context, the encoder's last state
+    key_width: int = number(0, low=0, high=1 << 16)  # d_k of the attention; 0 means D
+    pooling: Literal["last", "mean", "max"] = "last"  # task classify: what each direction ended in, or the mean or most of all
+    tie: Literal["all", "output", "none"] = "output"  # which share the vocabulary matrix, as a Transformer's
+    dropout: float = number(0.2, low=0.0, high=0.95)
+    max_length: int = number(512, low=2, high=1 << 20)
+
+
+@dataclass(frozen=True)
+class TextCNNOptions:
+    """Convolution, batch norm, activation, pooling, dropout (Kim 2014, and a batch norm)."""
+
+    kind: Literal["textcnn"] = "textcnn"
+    width: int = number(128, low=1, high=1 << 16)  # D, of embeddings
+    filters: int = number(100, low=1, high=1 << 16)  # F, of each size
+    sizes: tuple[int, ...] = (3, 4, 5)  # how many neighbouring tokens a filter answers to
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    pooling: Literal["max", "mean"] = "max"
+    dropout: float = number(0.5, low=0.0, high=0.95)
+    max_length: int = number(512, low=2, high=1 << 20)
+
+
+@dataclass(frozen=True)
+class MLPOptions:
+    """One inner layer over a text's features."""
+
+    kind: Literal["mlp"] = "mlp"
+    input: Literal["one-hot", "bag", "ngrams", "vectors"] = "bag"
+    ngrams: int = number(2, low=1, high=10)  # input ngrams: the longest
+    buckets: int = number(16_384, low=2, high=1 << 24)  # … and in how many they are counted
+    width: int = number(128, low=1, high=1 << 16)  # D, of vectors
+    inner: int = number(128, low=1, high=1 << 18)  # F
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    dropout: float = number(0.2, low=0.0, high=0.95)
+    max_length: int = number(512, low=2, high=1 << 20)
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
     updates: int = number(10_000, low=1)
     batch_tokens: int = number(4096, low=1)  # positions on the larger side of a batch, padding included
@@ -213,9 +259,17 @@ class GenerationOptions:
 
 
 Data = PairData | TextData | LabelData | TagData
-Model = TransformerOptions | GPTOptions | BertOptions
+BlockModel = TransformerOptions | GPTOptions | BertOptions
+Model = BlockModel | RnnOptions | TextCNNOptions | MLPOptions
 
-MODELS: dict[str, type[Model]] = {"transformer": TransformerOptions, "gpt": GPTOptions, "bert": BertOptions}
+MODELS: dict[str, type[Model]] = {
+    "transformer": TransformerOptions,
+    "gpt": GPTOptions,
+    "bert": BertOptions,
+    "rnn": RnnOptions,
+    "textcnn": TextCNNOptions,
+    "mlp": MLPOptions,
+}
 DATA: dict[str, type[Data]] = {
     "translate": PairData,
     "language": TextData,
@@ -225,11 +279,11 @@ DATA: dict[str, type[Data]] = {
     "compare": LabelData,
 }
 SERVED_BY = {  # the models that can serve a task, the usual one first
-    "translate": ("transformer",),
-    "language": ("gpt",),
+    "translate": ("transformer", "rnn"),
+    "language": ("gpt", "rnn"),
     "fill": ("bert",),
-    "classify": ("bert",),
-    "tag": ("bert",),
+    "classify": ("bert", "rnn", "textcnn", "mlp"),
+    "tag": ("bert", "rnn"),
     "compare": ("bert",),
 }
 
@@ -256,6 +310,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "small": {"width": 256, "heads": 4, "inner": 1024, "layers": 4},
         "tiny": {"width": 128, "heads": 2, "inner": 512, "layers": 2},
     },
+    "rnn": {"base": {}},
+    "textcnn": {"base": {}},
+    "mlp": {"base": {}},
 }
 
 
@@ -340,8 +397,17 @@ def to_toml(recipe: Recipe) -> str:
 def _check_together(recipe: Recipe, where: str) -> None:
     """What no single key can be blamed for."""
     model, data = recipe.model, recipe.data
-    _check_block(model, where)
-    if isinstance(model, TransformerOptions) and model.tie == "all" and not recipe.tokenizer.shared:
+    if isinstance(model, BlockOptions):
+        _check_block(model, where)
+    if isinstance(model, RnnOptions):
+        _check_rnn(model, recipe.task, where)
+    if isinstance(model, TextCNNOptions) and (
+        not model.sizes or min(model.sizes) < 1 or len(set(model.sizes)) < len(model.sizes)
+    ):
+        raise UserError(
+            f"{where}: model.sizes takes different whole numbers of tokens, such as [3, 4, 5]; found {list(model.sizes)}."
+        )
+    if isinstance(model, TransformerOptions | RnnOptions) and model.tie == "all" and not recipe.tokenizer.shared:
         raise UserError(f"{where}: model.tie = 'all' needs tokenizer.shared = true; use tie = 'output' or 'none'.")
     if isinstance(data, PairData):
         _check_pairs(data, recipe.tokenizer, where)
@@ -384,6 +450,15 @@ def _check_block(model: BlockOptions, where: str) -> None:
         raise UserError(f"{where}: rotary positions turn pairs of numbers, so the width of a head must be even.")
     if model.positions == "rotary" and model.scores == "additive":
         raise UserError(f"{where}: rotary positions act on dot products; use model.scores = 'dot' with them.")
+
+
+def _check_rnn(model: RnnOptions, task: str, where: str) -> None:
+    if model.attention != "none" and task != "translate":
+        raise UserError(f"{where}: model.attention looks from one text at another, which only the task 'translate' has.")
+    if model.bidirectional and task == "language":
+        raise UserError(f"{where}: a language model foresees what comes next, so it cannot read from the end: no bidirectional.")
+    if model.bidirectional and model.width % 2:
+        raise UserError(f"{where}: with model.bidirectional each direction has half of model.width; {model.width} is odd.")
 
 
 def _check_pairs(data: PairData, tokenizer: TokenizerOptions, where: str) -> None:

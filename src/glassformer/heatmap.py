@@ -21,10 +21,14 @@ def show_translation(console: Console, translator: Translate, answer: Translatio
     written = [*trace.target[1:], "<eos>"]
     console.print(f"source  {' | '.join(map(_printable, trace.source))}", markup=False)
     console.print(f"target  {' | '.join(map(_printable, written))}", markup=False)
+    looked = translator.alignment(trace)
+    if looked is None:
+        console.print("This model has no attention: all it knows of the source is the state it began with.", soft_wrap=True)
+        return
     console.print(
         "What each written token looked at, in % (cross-attention of the last layer, mean of its heads):", soft_wrap=True
     )
-    show(console, translator.alignment(trace), written, trace.source)
+    show(console, looked, written, trace.source)
 
 
 def show(console: Console, matrix: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -1,10 +1,12 @@
 """The one table of named tensors: what each is, its shape, its equation, its label in English and Chinese.
 
 Letters: B batch, T query length, S key length, D model width, H heads, K heads of keys and values, d_k, d_v widths of one
-head, F inner width, V vocabulary. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
+head, F inner width, U units of a recurrent layer (of one direction), V vocabulary, N features of a
+text. Shapes are those of one sentence (no B). For a path such as `encoder.0.self.scores`,
 `describe` finds the row.
 """
 
+import re
 from dataclasses import dataclass
 
 from glassformer.errors import UserError
@@ -69,6 +71,42 @@ TABLE = {
             "ffn.act", "T F", "max(0, pre), GELU(pre), or silu(pre) ⊙ gate", "inner layer after the activation", "激活后的内层"
         ),
         Notation("ffn.out", "T D", "act W₂ + b₂", "feed-forward output", "前馈网络输出"),
+        Notation("recurrent.start_h", "U", "h₀ = the encoder's last h", "hidden state to begin with", "初始隐藏状态"),
+        Notation("recurrent.start_c", "U", "c₀ = the encoder's last c", "cell state to begin with", "初始单元状态"),
+        Notation("recurrent.gate_f", "T U", "f = σ(W_x x + b_x + W_h h + b_h)", "forget gate", "遗忘门"),
+        Notation("recurrent.gate_i", "T U", "i = σ(W_x x + b_x + W_h h + b_h)", "input gate", "输入门"),
+        Notation("recurrent.gate_o", "T U", "o = σ(W_x x + b_x + W_h h + b_h)", "output gate", "输出门"),
+        Notation("recurrent.gate_r", "T U", "r = σ(W_x x + b_x + W_h h + b_h)", "reset gate", "重置门"),
+        Notation("recurrent.gate_z", "T U", "z = σ(W_x x + b_x + W_h h + b_h)", "update gate", "更新门"),
+        Notation(
+            "recurrent.candidate",
+            "T U",
+            "tanh(W_x x + b_x + W_h h + b_h); of a GRU r ⊙ (W_h h + b_h)",
+            "what may be remembered",
+            "候选记忆",
+        ),
+        Notation("recurrent.cell", "T U", "c = f ⊙ c₋₁ + i ⊙ candidate", "cell state", "单元状态"),
+        Notation(
+            "recurrent.hidden",
+            "T U",
+            "tanh(W_x x + b_x + W_h h + b_h), o ⊙ tanh(c), or (1 − z) ⊙ candidate + z ⊙ h₋₁",
+            "hidden state",
+            "隐藏状态",
+        ),
+        Notation("recurrent.joined", "T D", "[h→; h←]", "both directions side by side", "双向隐藏状态的拼接"),
+        Notation(
+            "combine.out", "T D", "tanh(W h + b + Attention(h, memory))", "state with what it looked at", "融合上下文的状态"
+        ),
+        Notation("conv.pre", "T F", "Σ_k W_k x_{t+k} + b", "answers of the filters", "卷积结果"),
+        Notation("batchnorm.out", "T F", "γ · (x − μ) / √(σ² + ε) + β", "answers, normalised over the batch", "批归一化的输出"),
+        Notation("conv.act", "T F", "max(0, x), or another activation", "answers after the activation", "激活后的卷积结果"),
+        Notation(
+            "encoder.features",
+            "N",
+            "which pieces occur, how often, or the mean of their vectors",
+            "features of the text",
+            "文本特征",
+        ),
         Notation("head.in", "T D", "the encoder's last states", "what the head reads", "输出头的输入"),
         Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
         Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
@@ -77,7 +115,16 @@ TABLE = {
     )
 }
 
-_ROLES = {"self": "attention", "cross": "attention", "norm1": "norm", "norm2": "norm", "norm3": "norm"}
+_ROLES = {
+    "self": "attention",
+    "cross": "attention",
+    "norm1": "norm",
+    "norm2": "norm",
+    "norm3": "norm",
+    "ahead": "recurrent",
+    "back": "recurrent",
+}
+_CONVOLUTION = re.compile(r"conv\d+")
 
 
 def describe(path: str) -> Notation:
@@ -86,7 +133,11 @@ def describe(path: str) -> Notation:
     if not parents:
         key = name
     elif parents[-1].isdigit():
-        key = f"block.{name}"
+        key = f"block.{name}" if f"block.{name}" in TABLE else f"recurrent.{name}"
+    elif _CONVOLUTION.fullmatch(parents[-1]):
+        key = f"conv.{name}"
+    elif len(parents) > 1 and _CONVOLUTION.fullmatch(parents[-2]):
+        key = f"batchnorm.{name}"
     else:
         key = f"{_ROLES.get(parents[-1], parents[-1])}.{name}"
     if key not in TABLE:

@@ -51,6 +51,25 @@ class Recorder:
             self._check_size(x)
         return x
 
+    def record_row(self, module: nn.Module, name: str, x: Tensor, row: int, rows: int) -> Tensor:
+        """One row of a tensor; an edit is shown the whole with the rows there are, the others 0, and gives this one anew."""
+        if module not in self.paths:
+            return x
+        path = self.paths[module] + name
+        shape = (x.size(0), rows, *x.shape[1:])
+        if path not in self.tensors or self.tensors[path].shape != shape:
+            self.tensors[path] = x.new_zeros(shape)
+            if self._most is not None:
+                self._check_size(self.tensors[path])
+        whole = self.tensors[path]
+        whole[:, row] = x.detach()
+        if path in self.edits:
+            found = self.edits[path](whole)
+            if found is not whole:
+                self.edited.add(path)
+                x = whole[:, row] = found[:, row].clone()
+        return x
+
     def _check_size(self, x: Tensor) -> None:
         storage = x.untyped_storage()
         if storage.data_ptr() not in self._seen:
@@ -79,6 +98,12 @@ def tap(module: nn.Module, name: str, x: Tensor) -> Tensor:
     """`x`, known as `name` of this module while somebody looks."""
     recorder = _active.get()
     return x if recorder is None else recorder.record(module, name, x)
+
+
+def tap_row(module: nn.Module, name: str, x: Tensor, row: int, rows: int) -> Tensor:
+    """`x` (B, …), known as one row of `name` (B, rows, …): of a tensor whose rows are made one after another."""
+    recorder = _active.get()
+    return x if recorder is None else recorder.record_row(module, name, x, row, rows)
 
 
 def traced() -> bool:

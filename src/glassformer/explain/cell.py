@@ -54,8 +54,10 @@ class Place:
         return bool(self.model.options.norm == "post")
 
     def last_states(self, stack: str) -> str:
-        """What a stack of blocks ends in."""
-        return f"{stack}.norm.out" if f"{stack}.norm.out" in self.trace else f"{stack}.{self.module(stack).depth - 1}.resid_post"
+        """What a stack of blocks or recurrent layers ends in."""
+        last = f"{stack}.{self.module(stack).depth - 1}"
+        ends = (f"{stack}.norm.out", *(f"{last}.{leaf}" for leaf in ("resid_post", "combine.out", "joined", "hidden")))
+        return next(name for name in ends if name in self.trace)
 
     def stream(self, block: str, sublayer: str) -> str:
         """The residual stream that a sublayer of a block adds to."""
@@ -67,6 +69,10 @@ class Place:
 
     def sublayer_input(self) -> str:
         """What the queries, or the inner layer, are made of."""
+        if f"{self.block}.hidden" in self.trace:  # of a recurrent layer that attends
+            return f"{self.block}.hidden"
+        if "encoder.features" in self.trace:
+            return "encoder.features"
         norm = {"self": "norm1", "cross": "norm2", "ffn": "norm3"}[self.part]
         return self.stream(self.block, self.part) if self.post else f"{self.block}.{norm}.out"
 

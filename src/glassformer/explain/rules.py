@@ -3,11 +3,15 @@
 import math
 from collections.abc import Callable
 
+from glassformer.explain.ancestors import ANCESTORS
 from glassformer.explain.cell import Found, Place, activated, listed, name_of, shown, sum_of_products
 from glassformer.layers.attention import Attention
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import LayerNorm
 from glassformer.models.bert import MaskedHead, PooledHead, TokenHead
+from glassformer.models.heads import LinearHead
+from glassformer.models.mlp import MLP
+from glassformer.models.textcnn import TextCNN
 
 # -- embeddings
 
@@ -251,8 +255,8 @@ def norm_out(c: Place) -> Found:
 def ffn_inner(weight: str) -> Callable[[Place], Found]:
     def rule(c: Place) -> Found:
         number = {"w1": "₁", "w3": "₃"}[weight]
-        x = c.take(c.sublayer_input(), (c.index[0], None))
-        return c.linear(x, c.sibling(weight), c.index[1], f"Σ x · W{number}", f"b{number}")
+        *place, row = c.index
+        return c.linear(c.take(c.sublayer_input(), (*place, None)), c.sibling(weight), row, f"Σ x · W{number}", f"b{number}")
 
     return rule
 
@@ -271,13 +275,18 @@ def ffn_act(c: Place) -> Found:
 
 
 def ffn_out(c: Place) -> Found:
-    return c.linear(c.take(c.sibling("act"), (c.index[0], None)), c.sibling("w2"), c.index[1], "Σ act · W₂", "b₂")
+    *place, row = c.index
+    return c.linear(c.take(c.sibling("act"), (*place, None)), c.sibling("w2"), row, "Σ act · W₂", "b₂")
 
 
 # -- heads and logits
 
 
 def head_in(c: Place) -> Found:
+    if isinstance(c.model, TextCNN):
+        place, column = c.index
+        size, filters = c.model.options.sizes, c.model.options.filters
+        return c.copy(f"encoder.conv{size[column // filters]}.act", (place, column % filters), "the filters of all sizes")
     return c.copy(c.last_states("encoder"), c.index, "x = the encoder's last states")
 
 
@@ -286,8 +295,16 @@ def head_transformed(c: Place) -> Found:
 
 
 def head_pooled(c: Place) -> Found:
-    if c.module("head").pooling == "first":
+    head = c.module("head")
+    if head.pooling == "first":
         return c.copy("head.in", (0, *c.index), "x of the first token")
+    if head.pooling == "last":
+        if c.index[0] < head.ahead:
+            return c.copy("head.in", (c.trace["head.in"].size(0) - 1, *c.index), "h of the last token")
+        return c.copy("head.in", (0, *c.index), "h of the first token, which was read last")
+    if head.pooling == "max":
+        x = c.take("head.in", (None, *c.index))
+        return "max x", {"kind": "max", "a": x}, max(x["values"]), [f"max = {shown(max(x['values']))}"]
     return c.mean(c.take("head.in", (None, *c.index)), "Σ x ÷ T")
 
 
@@ -301,9 +318,11 @@ def head_dense(c: Place) -> Found:
 def logits(c: Place) -> Found:
     head = getattr(c.model, "head", None)
     *place, row = c.index
+    if isinstance(c.model, MLP):
+        return c.copy("ffn.out", c.index, "the network's output")
     if head is None:
         return c.linear(c.take(c.last_states("decoder"), (*place, None)), "output", row, "Σ x · W", "b")
-    read = {MaskedHead: "head.transformed", PooledHead: "head.dense", TokenHead: "head.in"}[type(head)]
+    read = {MaskedHead: "head.transformed", PooledHead: "head.dense", TokenHead: "head.in", LinearHead: "head.pooled"}[type(head)]
     return c.linear(c.take(read, (*place, None)), "head.output", row, "Σ x · W", "b")
 
 
@@ -340,6 +359,7 @@ RULES: dict[str, Callable[[Place], Found]] = {
     "head.pooled": head_pooled,
     "head.dense": head_dense,
     "logits": logits,
+    **ANCESTORS,
 }
 
 

@@ -40,7 +40,7 @@ class Embedding(nn.Module):
         if positions == "learned":
             self.position: Tensor | None = nn.Parameter(torch.empty(max_length, width))
             nn.init.normal_(self.position, std=std)
-        else:  # rotary positions act inside attention, so nothing is added here
+        else:  # rotary positions act inside attention, and "none" has none: nothing is added here
             table = sinusoids(max_length, width) if positions == "sinusoidal" else None
             self.register_buffer("position", table, persistent=False)
         self.norm = norm

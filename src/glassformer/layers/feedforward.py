@@ -23,10 +23,10 @@ class FeedForward(nn.Module):
     SwiGLU has a third matrix: (silu(x W₁) ⊙ x W₃) W₂.
     """
 
-    def __init__(self, width: int, inner: int, *, activation: str, bias: bool = True) -> None:
+    def __init__(self, width: int, inner: int, *, activation: str, bias: bool = True, outputs: int = 0) -> None:
         super().__init__()
         self.w1 = nn.Linear(width, inner, bias)
-        self.w2 = nn.Linear(inner, width, bias)
+        self.w2 = nn.Linear(inner, outputs or width, bias)
         self.w3 = nn.Linear(width, inner, bias) if activation == "swiglu" else None
         self.activation = ACTIVATIONS[activation]
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions
+from glassformer.config import BertOptions, RnnOptions
 from glassformer.layers import masks
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feedforward import ACTIVATIONS
@@ -68,7 +68,7 @@ class PooledHead(nn.Module):
 class TokenHead(nn.Module):
     """An answer for each token: x W + b."""
 
-    def __init__(self, options: BertOptions, outputs: int) -> None:
+    def __init__(self, options: BertOptions | RnnOptions, outputs: int) -> None:
         super().__init__()
         self.dropout = Dropout(options.dropout)
         self.output = nn.Linear(options.width, outputs)

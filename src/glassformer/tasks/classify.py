@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from glassformer.config import Recipe
-from glassformer.models.bert import Bert, PooledHead
+from glassformer.models import readers
 from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_labels, write_labels
 from glassformer.text.labelled import Example
 from glassformer.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ class Classify(Pooled):
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, labels: list[str]) -> None:
         super().__init__(recipe, tokenizer)
         self.labels = labels
-        self.model = Bert(self.options, tokenizer.size, PooledHead(self.options, len(labels)), pad=tokenizer.pad)
+        self.model = readers.pooled(self.options, tokenizer.size, len(labels), tokenizer.pad)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Classify":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.config import LabelData, Recipe
 from glassformer.errors import UserError
-from glassformer.models.bert import Bert, PooledHead
+from glassformer.models import readers
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_json, write_labels
 from glassformer.text.labelled import Example
@@ -39,7 +39,7 @@ class Score(Pooled):
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, mean: float, deviation: float) -> None:
         super().__init__(recipe, tokenizer)
         self.mean, self.deviation = mean, deviation
-        self.model = Bert(self.options, tokenizer.size, PooledHead(self.options, 1), pad=tokenizer.pad)
+        self.model = readers.pooled(self.options, tokenizer.size, 1, tokenizer.pad)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Score":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from glassformer.config import Recipe
+from glassformer.config import BertOptions, Recipe
 from glassformer.errors import UserError
 from glassformer.models.bert import Bert, MaskedHead
 from glassformer.tasks import tokens
@@ -48,6 +48,7 @@ class Fill(Reader):
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
         super().__init__(recipe, tokenizer)
         check_mask(recipe)
+        assert isinstance(self.options, BertOptions)
         self.model = Bert(self.options, tokenizer.size, MaskedHead(self.options, tokenizer.size), pad=tokenizer.pad)
         self._pieces = [id for id in range(tokenizer.size) if tokenizer.bytes_of(id)]  # without the special tokens
 

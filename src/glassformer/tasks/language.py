@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import GenerationOptions, GPTOptions, Recipe, TextData
+from glassformer.config import GenerationOptions, GPTOptions, Recipe, RnnOptions, TextData
 from glassformer.decoding.sampling import discourage, distribution, draw
 from glassformer.decoding.search import walk
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.gpt import GPT
+from glassformer.models.rnn import RecurrentLanguage
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task
@@ -73,15 +74,18 @@ class Fit:
 class Language(Task):
     """A decoder and its vocabulary."""
 
-    model: GPT
+    model: GPT | RecurrentLanguage
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
-        assert isinstance(recipe.model, GPTOptions) and isinstance(recipe.data, TextData)
+        assert isinstance(recipe.model, GPTOptions | RnnOptions) and isinstance(recipe.data, TextData)
         self.recipe = recipe
         self.data = recipe.data
         self.tokenizer = tokenizer
         self.window = recipe.model.max_length
-        self.model = GPT(recipe.model, tokenizer.size)
+        if isinstance(recipe.model, RnnOptions):
+            self.model = RecurrentLanguage(recipe.model, tokenizer.size)
+        else:
+            self.model = GPT(recipe.model, tokenizer.size)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Language":

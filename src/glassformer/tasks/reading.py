@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import BertOptions, Recipe
+from glassformer.config import BertOptions, MLPOptions, Recipe, RnnOptions, TextCNNOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
-from glassformer.models.bert import Bert
+from glassformer.models.readers import ReaderModel
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task, pad
@@ -46,10 +46,10 @@ class ReadBatch(Rows):
 class Reader(Task):
     """An encoder, its vocabulary, and a head."""
 
-    model: Bert
+    model: ReaderModel
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
-        assert isinstance(recipe.model, BertOptions)
+        assert isinstance(recipe.model, BertOptions | RnnOptions | TextCNNOptions | MLPOptions)
         self.recipe = recipe
         self.options = recipe.model
         self.dropout = recipe.tokenizer.dropout
@@ -66,7 +66,8 @@ class Reader(Task):
         bos, eos = self.tokenizer.bos, self.tokenizer.eos
         first = [bos, *ids, eos]
         rest = [] if second is None else [*second, eos]
-        return first + rest, [0] * len(first) + [int(self.options.types > 1)] * len(rest)
+        second_type = int(isinstance(self.options, BertOptions) and self.options.types > 1)
+        return first + rest, [0] * len(first) + [second_type] * len(rest)
 
     def check_length(self, length: int, what: str) -> None:
         if length > self.options.max_length:

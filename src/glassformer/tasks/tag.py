@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glassformer.config import Recipe, TagData
-from glassformer.models.bert import Bert, TokenHead
+from glassformer.models import readers
 from glassformer.tasks import tokens
 from glassformer.tasks.reading import ReadBatch, Reader, by_budget, read_labels, write_labels
 from glassformer.tasks.task import Ids
@@ -78,7 +78,7 @@ class Tag(Reader):
         assert isinstance(recipe.data, TagData)
         self.labels = labels
         self.scheme = scheme_of(labels) if recipe.data.scheme == "auto" else recipe.data.scheme
-        self.model = Bert(self.options, tokenizer.size, TokenHead(self.options, len(labels)), pad=tokenizer.pad)
+        self.model = readers.each_token(self.options, tokenizer.size, len(labels), tokenizer.pad)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Tag":

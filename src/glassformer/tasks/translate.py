@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import DecodingOptions, PairData, Recipe, TransformerOptions
+from glassformer.config import DecodingOptions, PairData, Recipe, RnnOptions, TransformerOptions
 from glassformer.decoding import search
 from glassformer.decoding.sampling import Sampling
 from glassformer.decoding.state import Hypothesis, Limits
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
+from glassformer.models.rnn import RecurrentTranslator
 from glassformer.models.transformer import Transformer
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
@@ -53,15 +54,18 @@ class Translation:
 class Translate(Task):
     """A translator: tokenizers, a model, and what is done with them."""
 
-    model: Transformer
+    model: Transformer | RecurrentTranslator
 
     def __init__(self, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
-        assert isinstance(recipe.data, PairData) and isinstance(recipe.model, TransformerOptions)
+        assert isinstance(recipe.data, PairData) and isinstance(recipe.model, TransformerOptions | RnnOptions)
         self.recipe = recipe
         self.data = recipe.data
         self.source = source
         self.target = target
-        self.model = Transformer(recipe.model, source.size, target.size, pad=source.pad)
+        if isinstance(recipe.model, RnnOptions):
+            self.model = RecurrentTranslator(recipe.model, source.size, target.size, pad=source.pad)
+        else:
+            self.model = Transformer(recipe.model, source.size, target.size, pad=source.pad)
 
     @classmethod
     def build(cls, folder: Path, recipe: Recipe) -> "Translate":
@@ -216,16 +220,18 @@ class Translate(Task):
         about = {"task": self.recipe.task, "text": text, "to": into}
         return run(self.model, source=source, target=read, about=about, edits=edits)
 
-    def alignment(self, trace: Trace) -> Tensor:
+    def alignment(self, trace: Trace) -> Tensor | None:
         """How much each written token looked at each source token: the last block's cross-attention, mean of its heads (T, S).
 
-        Row t is the step that wrote token t of the translation; the last row wrote <eos>.
+        Row t is the step that wrote token t of the translation; the last row wrote <eos>. A fixed context has none.
         """
-        return trace[f"decoder.{self.model.decoder.depth - 1}.cross.pattern"].mean(0)
+        pattern = trace.get(f"decoder.{self.model.decoder.depth - 1}.cross.pattern")
+        return None if pattern is None else pattern.mean(0)
 
     def explain(self, answer: Translation, nbest: int = 1) -> dict[str, Any]:
         """A translation with everything about it, ready for JSON."""
         trace = self.trace(answer.source, answer.to, target=answer.ids) if answer.source.strip() else None
+        looked = self.alignment(trace) if trace else None
         return {
             "source": answer.source,
             "to": answer.to,
@@ -244,9 +250,9 @@ class Translate(Task):
             "alignment": {
                 "rows": [*trace.target[1:], "<eos>"],
                 "columns": trace.source,
-                "weights": [[round(x, 6) for x in row] for row in self.alignment(trace).tolist()],
+                "weights": [[round(x, 6) for x in row] for row in looked.tolist()],
             }
-            if trace
+            if trace and looked is not None
             else None,
         }
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glassformer.config import BlockOptions, TransformerOptions
+from glassformer.config import BlockOptions, MLPOptions, Model, RnnOptions, TextCNNOptions, TransformerOptions
 from glassformer.models.stack import parameters
 from glassformer.store import title
 from glassformer.training.checkpoints import Progress
@@ -31,7 +31,16 @@ def write_card(run: Path, work: Work, progress: Progress) -> None:
     (run / "card.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _sizes(model: BlockOptions) -> str:
+def _sizes(model: Model) -> str:
+    if isinstance(model, RnnOptions):
+        looks = f", {model.attention} attention" if model.attention != "none" else ""
+        both = ", both directions" if model.bidirectional else ""
+        return f"{model.cell}, {model.layers} layers, width {model.width}{both}{looks}"
+    if isinstance(model, TextCNNOptions):
+        return f"width {model.width}, {model.filters} filters of each size {', '.join(map(str, model.sizes))}"
+    if isinstance(model, MLPOptions):
+        return f"input {model.input}, inner width {model.inner}"
+    assert isinstance(model, BlockOptions)
     if isinstance(model, TransformerOptions):
         layers = f"{model.encoder_layers}+{model.decoder_layers}"
     else:

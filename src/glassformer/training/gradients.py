@@ -19,7 +19,8 @@ class Gradients:
     def __init__(self, task: Task, smoothing: float, threads: int) -> None:
         self.task, self.smoothing = task, smoothing
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
-        self.matrices = sum(module.weight.numel() for module in task.model.modules() if isinstance(module, nn.Linear))
+        products = (module for module in task.model.modules() if not isinstance(module, nn.Embedding))  # rows of those are taken
+        self.matrices = sum(p.numel() for module in products for p in module.parameters(recurse=False) if p.dim() > 1)
         shared = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.model.modules())
         self.threads = 1 if shared else threads  # a batch norm is of the whole batch
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if self.threads > 1 else None

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from glassformer.config import BlockOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
@@ -143,11 +144,13 @@ class Trainer:
     def _not_finite(self, progress: Progress, nll: float, norm: float) -> None:
         place, saved = progress.place, self.checkpoints.updates()
         last = str(self.checkpoints.path(saved[-1])) if saved else "none was saved yet"
+        model = self.recipe.model
+        norm_cure = f", model.norm = 'pre' ({model.norm!r})" if isinstance(model, BlockOptions) else ""
         raise UserError(
             f"At update {progress.update} the loss is {nll} and the gradient norm {norm}: the run cannot go on.\n"
             f"Batch: epoch {place.epoch}, window {place.window}, number {place.batch}. Last good checkpoint: {last}.\n"
             f"Usual cures: a lower training.rate (now {self.options.rate}), a longer training.warmup ({self.options.warmup}), "
-            f"training.clip = 1.0 ({self.options.clip}), model.norm = 'pre' ({self.recipe.model.norm!r})."
+            f"training.clip = 1.0 ({self.options.clip}){norm_cure}."
         )
 
     def _validate(self, progress: Progress) -> None:

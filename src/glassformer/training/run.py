@@ -17,6 +17,7 @@ from glassformer.files import write_text
 from glassformer.store import BUNDLED, find_model
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card
+from glassformer.training.checkpoints import Progress
 from glassformer.training.labels import LabelWork, TagWork
 from glassformer.training.loop import Stopped, Trainer
 from glassformer.training.pairs import PairWork
@@ -51,7 +52,14 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         run = out or Path("runs") / recipe_path.stem
     recipe = _begun_with(model, recipe_path, overrides) if model else config.read(recipe_path, overrides)
     near = recipe_path.resolve().parent
-    recipe = _anchored(recipe, near)
+    with going_on_with(f"glassformer train {run}"):
+        train_in(run, anchored(recipe, near), lambda name: find(name, data_dir, near))
+    command = "generate" if recipe.task == "language" else recipe.task
+    say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
+
+
+def train_in(run: Path, recipe: Recipe, find: Find) -> tuple[Work, Progress]:
+    """Trains in a run folder, from the beginning or from where it stopped; leaves the model and its card there."""
     _check_folder(run, recipe)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -59,18 +67,23 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
         raise UserError(f"The run folder {run} cannot be made: {error.strerror}.") from None
     with _lock(run):
         write_text(run / "recipe.toml", config.to_toml(recipe))
-        try:
-            work = prepare_run(recipe, run, lambda name: find(name, data_dir, near), _say)
-            progress = Trainer(work, run).train()
-        except Stopped as stop:
-            _say(f"Saved at update {stop.update:,}. Go on with: glassformer train {run}")
-            sys.exit(128 + stop.number)
-        except KeyboardInterrupt:  # before the first update, or a second time
-            _say(f"\nStopped at once. Go on with: glassformer train {run}")
-            sys.exit(130)
+        work = prepare_run(recipe, run, find, say)
+        progress = Trainer(work, run).train()
         write_card(run, work, progress)
-    command = "generate" if recipe.task == "language" else recipe.task
-    _say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
+    return work, progress
+
+
+@contextmanager
+def going_on_with(command: str) -> Iterator[None]:
+    """Stopped by a signal, a training has been saved: says with which command it goes on, and leaves."""
+    try:
+        yield
+    except Stopped as stop:
+        say(f"Saved at update {stop.update:,}. Go on with: {command}")
+        sys.exit(128 + stop.number)
+    except KeyboardInterrupt:  # before the first update, or a second time
+        say(f"\nStopped at once. Go on with: {command}")
+        sys.exit(130)
 
 
 def prepare_run(recipe: Recipe, run: Path, find: Find, report: Report) -> Work:
@@ -106,7 +119,7 @@ def _begun_with(model: str, recipe_path: Path, overrides: list[str]) -> Recipe:
     return config.read(recipe_path, [*overrides, f"start={json.dumps(start, ensure_ascii=False)}"], base=other)
 
 
-def _anchored(recipe: Recipe, near: Path) -> Recipe:
+def anchored(recipe: Recipe, near: Path) -> Recipe:
     """The recipe with whole paths for corpora that lie near it, so that the run finds them from wherever it goes on."""
 
     def whole(specs: tuple[str, ...]) -> tuple[str, ...]:
@@ -166,5 +179,5 @@ def _lock(run: Path) -> Iterator[None]:
         yield
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr)

@@ -621,9 +621,10 @@ def train(recipe: Path, *changes: str, start: Path | str | None = None, updates:
 
 
 def learned(factory: pytest.TempPathFactory, problem: str, *changes: str) -> Path:
-    result = train(write(factory.mktemp(problem), problem), *changes, updates=None)
+    recipe = write(factory.mktemp(problem), problem)
+    result = train(recipe, *changes, updates=None)
     assert result.code == 0, result.err
-    return factory.getbasetemp() / f"{problem}0" / "run"
+    return recipe.parent / "run"
 
 
 @pytest.fixture(scope="module")

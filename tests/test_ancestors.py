@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from command import TINY, glassformer, small
+from command import glassformer, small
 from fastapi.testclient import TestClient
 from small_tasks import TEXTS, make
-from test_race import RNN
 
 import glassformer as gf
 from glassformer import config, edits
@@ -18,6 +17,8 @@ from glassformer.config import RnnOptions, from_dict
 from glassformer.errors import UserError
 from glassformer.explain import explain
 from glassformer.gradients import norms_by_distance
+from glassformer.models.rnn import RecurrentTranslator
+from glassformer.models.stack import parameters
 from glassformer.notation import TABLE
 from glassformer.server.app import create_app
 from glassformer.server.guard import Visitors
@@ -266,5 +267,12 @@ def test_recipes_come_back_from_toml(tmp_path: Path) -> None:
     assert isinstance(from_dict({"model": {"kind": "rnn"}}).model, RnnOptions)
 
 
-def test_a_race_recipe_is_a_recipe() -> None:
-    assert "[model]" in TINY and 'kind = "rnn"' in RNN.format(cell="gru", attention="none")
+def test_the_lstm_beside_the_bundled_translator() -> None:
+    """The same data, vocabulary and tags, and small enough to be bundled."""
+    recipes = Path(__file__).parent.parent / "recipes"
+    ours, lstm = (config.read(recipes / f"{name}.toml") for name in ("zh-en", "zh-en-lstm"))
+    assert (ours.data, ours.tokenizer) == (lstm.data, lstm.tokenizer)
+    assert isinstance(lstm.model, RnnOptions) and lstm.model.attention == "additive"
+    with torch.device("meta"):
+        model = RecurrentTranslator(lstm.model, lstm.tokenizer.vocabulary, lstm.tokenizer.vocabulary)
+    assert 2 * parameters(model) < 7.8e6  # bytes in half precision, and room for names

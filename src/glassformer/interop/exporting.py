@@ -15,7 +15,7 @@ from glassformer.config import BertOptions, GPTOptions, PairData, Recipe, TextDa
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.interop.bert import BERT
-from glassformer.interop.family import ROLES, Family, Settings, blank, complete, obstacles, settings_of
+from glassformer.interop.family import ROLES, Family, Settings, blank, blocks_of, complete, obstacles, settings_of
 from glassformer.interop.folders import check_free, folder_aside
 from glassformer.interop.gpt2 import GPT2
 from glassformer.interop.llama import LLAMA
@@ -89,7 +89,7 @@ def _settings(family: Family, recipe: Recipe, rust: hf.Tokenizer, labels: list[s
     settings = {
         "architectures": [name for name, served in family.tasks.items() if served == task][:1],
         "model_type": family.model_type,
-        **settings_of(family, recipe.model),
+        **settings_of(family, blocks_of(recipe)),
         "vocab_size": _size(rust),
         "dtype": "float32",
         "torch_dtype": "float32",  # the same, for version 4
@@ -145,9 +145,9 @@ def _tensors(
         raise UserError(
             f"{folder} is not whole: its recipe, vocabulary and weights do not agree on {', '.join(sorted(wrong)[:5])}."
         )
-    whole = blank(replace(recipe, model=complete(family, recipe.model)), _size(rust), len(labels))
+    whole = blank(replace(recipe, model=complete(family, blocks_of(recipe))), _size(rust), len(labels))
     full = {name: weights[name] if name in weights else torch.zeros(x.shape) for name, x in whole.items()}
-    return to_theirs(plan(family.rules(recipe.model, recipe.task), full), full)
+    return to_theirs(plan(family.rules(blocks_of(recipe), recipe.task), full), full)
 
 
 def _size(rust: hf.Tokenizer) -> int:

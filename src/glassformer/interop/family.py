@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import config
-from glassformer.config import BertOptions, GPTOptions, Model, Recipe, TransformerOptions
+from glassformer.config import BertOptions, BlockModel, BlockOptions, GPTOptions, Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.interop.rules import Rule
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
@@ -76,7 +76,13 @@ def options_of(family: Family, settings: Settings, where: str) -> dict[str, Any]
     return options
 
 
-def settings_of(family: Family, options: Model) -> Settings:
+def blocks_of(recipe: Recipe) -> BlockModel:
+    """The model of a recipe whose kind has a family."""
+    assert isinstance(recipe.model, BlockOptions)
+    return recipe.model
+
+
+def settings_of(family: Family, options: BlockModel) -> Settings:
     """Their settings for our options; see `obstacles`."""
     given = _spelled_out(complete(family, options))
     settings = {key: given[option] for option, keys in family.keys.items() for key in keys}
@@ -85,12 +91,12 @@ def settings_of(family: Family, options: Model) -> Settings:
     return family.unflatten(settings)
 
 
-def complete(family: Family, options: Model) -> Model:
+def complete(family: Family, options: BlockModel) -> BlockModel:
     """Our options with what the family always has, for a model whose new tensors are zeros."""
     return replace(options, **{option: getattr(options, option) or value for option, value in family.zeros.items()})
 
 
-def obstacles(family: Family, options: Model) -> list[str]:
+def obstacles(family: Family, options: BlockModel) -> list[str]:
     """Why our model has no form in that family, if it has none."""
     given = _spelled_out(options)
     single = options.width // options.heads
@@ -113,7 +119,7 @@ def obstacles(family: Family, options: Model) -> list[str]:
     return found
 
 
-def _spelled_out(options: Model) -> dict[str, Any]:
+def _spelled_out(options: BlockModel) -> dict[str, Any]:
     """Every option, with the numbers that 0 stands for."""
     single = options.width // options.heads
     return {

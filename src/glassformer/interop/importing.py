@@ -9,6 +9,7 @@ from torch import Tensor
 from glassformer import config
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.interop.family import blocks_of
 from glassformer.interop.folders import check_free, folder_aside
 from glassformer.interop.gguf_llama import read_gguf
 from glassformer.interop.huggingface import read_folder
@@ -83,7 +84,7 @@ def read(path: Path) -> Imported:
 
 
 def _card(name: str, source: str, model: Imported) -> str:
-    options = model.recipe.model
+    options = blocks_of(model.recipe)
     lines = [
         f"# {name}: {model.recipe.task}, imported",
         "",

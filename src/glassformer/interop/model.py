@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassformer.config import Recipe, TransformerOptions
 from glassformer.errors import UserError
-from glassformer.interop.family import ROLES, Family, Settings, blank, options_of, recipe_of
+from glassformer.interop.family import ROLES, Family, Settings, blank, blocks_of, options_of, recipe_of
 from glassformer.interop.rules import Rule, plan
 from glassformer.interop.tensors import Found, convert, without_copies
 
@@ -50,7 +50,7 @@ def assemble(
         raise UserError(f"{where}: it says {depth} layers, but {found.where} has {len(found.shapes)} tensors in all.")
 
     empty = blank(recipe, rows, len(labels))
-    steps = plan(rules(recipe.model) if rules else family.rules(recipe.model, task), empty)
+    steps = plan(rules(blocks_of(recipe)) if rules else family.rules(blocks_of(recipe), task), empty)
     found = without_copies(found, {step.theirs for step in steps}, family)
     weights = convert(found, steps, empty, family.ignored)
     about = []
@@ -62,7 +62,7 @@ def assemble(
 
 
 def _depth(recipe: Recipe) -> int:
-    options = recipe.model
+    options = blocks_of(recipe)
     return options.encoder_layers + options.decoder_layers if isinstance(options, TransformerOptions) else options.layers
 
 

@@ -166,8 +166,8 @@ def count_parameters(path: Path) -> int:
 def smallest(recipe: Recipe) -> Recipe:
     """The same architecture with vectors of a few numbers: what it computes is nonsense, what it is made of is not."""
     model = recipe.model
-    sizes: dict[str, Any] = {"width": 2 * model.heads, "inner": 2}
-    sizes |= {name: 2 for name in ("key_width", "value_width") if getattr(model, name)}
+    sizes: dict[str, Any] = {"width": 2 * getattr(model, "heads", 1)}
+    sizes |= {name: 2 for name in ("inner", "key_width", "value_width") if getattr(model, name, 0)}
     return dataclasses.replace(recipe, model=dataclasses.replace(model, **sizes))
 
 

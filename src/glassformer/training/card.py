@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glassformer.config import BlockOptions, TransformerOptions
+from glassformer.config import Model, TransformerOptions, Word2VecOptions
 from glassformer.models.stack import parameters
 from glassformer.store import title
 from glassformer.training.checkpoints import Progress
@@ -31,7 +31,10 @@ def write_card(run: Path, work: Work, progress: Progress) -> None:
     (run / "card.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _sizes(model: BlockOptions) -> str:
+def _sizes(model: Model) -> str:
+    if isinstance(model, Word2VecOptions):
+        how = f"{model.negatives} negatives" if model.negatives else "full softmax"
+        return f"{model.architecture}, width {model.width}, window {model.window}, {how}"
     if isinstance(model, TransformerOptions):
         layers = f"{model.encoder_layers}+{model.decoder_layers}"
     else:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from glassformer.config import BlockOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
@@ -23,7 +24,7 @@ from glassformer.text.batches import Place
 from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
 from glassformer.training.memory import keep_memory
-from glassformer.training.optimiser import adamw, rate_at
+from glassformer.training.optimiser import OPTIMISERS, rate_at
 from glassformer.training.prefetch import prefetch
 from glassformer.training.work import Batch, Work
 from glassformer.weights import named_weights, write_tensors
@@ -42,7 +43,7 @@ class Trainer:
         self.work, self.task, self.run = work, work.task, run
         self.recipe, self.options = work.task.recipe, work.task.recipe.training
         self.model = work.task.model
-        self.optimiser = adamw(self.model, self.options)
+        self.optimiser = OPTIMISERS[self.options.optimiser](self.model, self.options)
         self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
         self.checkpoints = Checkpoints(run / "checkpoints")
         self.signal = 0
@@ -127,9 +128,10 @@ class Trainer:
         nll = 0.0
         for batch in batches:
             trained, plain = self.task.loss(batch, options.label_smoothing)
-            (trained / count).backward()
+            (trained / count if options.optimiser == "adamw" else trained).backward()  # plain steps are for every label
             nll += plain.item()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip or math.inf).item()
+        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
+        norm = torch.nn.utils.clip_grad_norm_(dense, options.clip or math.inf).item()
         if not (math.isfinite(nll) and math.isfinite(norm)):
             self._not_finite(progress, nll, norm)
         self.optimiser.step()
@@ -143,11 +145,13 @@ class Trainer:
     def _not_finite(self, progress: Progress, nll: float, norm: float) -> None:
         place, saved = progress.place, self.checkpoints.updates()
         last = str(self.checkpoints.path(saved[-1])) if saved else "none was saved yet"
+        model = self.recipe.model
+        norm_cure = f", model.norm = 'pre' ({model.norm!r})" if isinstance(model, BlockOptions) else ""
         raise UserError(
             f"At update {progress.update} the loss is {nll} and the gradient norm {norm}: the run cannot go on.\n"
             f"Batch: epoch {place.epoch}, window {place.window}, number {place.batch}. Last good checkpoint: {last}.\n"
             f"Usual cures: a lower training.rate (now {self.options.rate}), a longer training.warmup ({self.options.warmup}), "
-            f"training.clip = 1.0 ({self.options.clip}), model.norm = 'pre' ({self.recipe.model.norm!r})."
+            f"training.clip = 1.0 ({self.options.clip}){norm_cure}."
         )
 
     def _validate(self, progress: Progress) -> None:

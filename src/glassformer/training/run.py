@@ -21,6 +21,7 @@ from glassformer.training.labels import LabelWork, TagWork
 from glassformer.training.loop import Stopped, Trainer
 from glassformer.training.pairs import PairWork
 from glassformer.training.texts import FillWork, LanguageWork
+from glassformer.training.words import VectorsWork
 from glassformer.training.work import Find, Report, Work
 from glassformer.weights import load_part
 
@@ -36,6 +37,7 @@ WORK: dict[str, Callable[..., Work]] = {
     "classify": LabelWork,
     "compare": LabelWork,
     "tag": TagWork,
+    "vectors": VectorsWork,
 }
 
 
@@ -69,7 +71,7 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
             _say(f"\nStopped at once. Go on with: glassformer train {run}")
             sys.exit(130)
         write_card(run, work, progress)
-    command = "generate" if recipe.task == "language" else recipe.task
+    command = {"language": "generate", "vectors": "vectors neighbours"}.get(recipe.task, recipe.task)
     _say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
 
 
@@ -95,6 +97,7 @@ NEEDED = {
     "classify": "a TSV, CSV or JSONL of texts and labels with data.columns",
     "compare": "a TSV, CSV or JSONL of two texts and a label with data.columns",
     "tag": "a .conllu, or a file of words and labels in columns",
+    "vectors": "a .txt, or a TSV, CSV or JSONL with data.columns",
 }
 
 

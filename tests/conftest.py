@@ -11,10 +11,11 @@ from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions, GPTOptions, TransformerOptions
+from glassformer.config import BertOptions, GPTOptions, TransformerOptions, Word2VecOptions
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
+from glassformer.models.word2vec import Word2Vec
 
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
 settings.load_profile("glassformer")
@@ -90,6 +91,26 @@ MODELS: dict[str, Callable[..., Transformer | GPT | Bert]] = {
     "bert, modern": partial(bert, "pooled", **LLAMA, norm="pre", kv_heads=2),
 }
 every_model = pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+
+
+WORDS = ["<pad>", "the", "owl", "sat", "on", "a", "tree", "and", "saw", "night", "moon"]  # VOCABULARY of them
+
+
+def word2vec(seed: int = 0, **changes: Any) -> Word2Vec:
+    """Two matrices over VOCABULARY words."""
+    torch.manual_seed(seed)
+    sizes = Word2VecOptions(width=6, window=2, negatives=3, buckets=20)
+    model = Word2Vec(replace(sizes, **changes), WORDS)
+    scramble(model)
+    return model.eval()
+
+
+WORD2VEC: dict[str, Callable[..., Word2Vec]] = {
+    "skip-gram": word2vec,
+    "cbow": partial(word2vec, architecture="cbow"),
+    "cbow, mean": partial(word2vec, architecture="cbow", context="mean"),
+    "skip-gram, n-grams": partial(word2vec, ngrams=(3, 4)),
+}
 
 
 def scramble(model: torch.nn.Module) -> None:

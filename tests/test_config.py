@@ -196,6 +196,7 @@ class TestChosenSections:
         ("classify", "relabel", ("0=bad",), "scheme"),
         ("tag", "scheme", "bio", "score"),
         ("compare", "score", True, "both_ways"),
+        ("vectors", "min_count", 3, "max_length"),
     )
 
     def given(self, task: str, **data: Any) -> dict[str, Any]:
@@ -445,7 +446,13 @@ def recipes(task: str, kind: str) -> st.SearchStrategy[Recipe]:
 def allowed(recipe: Recipe) -> Recipe:
     """The nearest recipe whose values go together."""
     change = dataclasses.replace
-    data, model = recipe.data, change(recipe.model, key_width=2, value_width=3, kv_heads=0, scores="dot", max_length=1 << 20)
+    data, model, training = recipe.data, recipe.model, change(recipe.training, betas=(0.1, 0.3), average=1)
+    if recipe.task == "vectors":
+        model = change(model, ngrams=(2, 5) if model.ngrams else ())
+        data = change(data, stop_words=(), stemming="", segment=0)
+        training = change(training, optimiser="sgd", clip=0.0, ema=0.0)
+    else:
+        model = change(model, key_width=2, value_width=3, kv_heads=0, scores="dot", max_length=1 << 20)
     if recipe.task == "translate":
         model = change(model, tie="none")
         data = change(data, source="a" + data.source, target="b" + data.target, columns=(2, 5))
@@ -457,7 +464,6 @@ def allowed(recipe: Recipe) -> Recipe:
     if recipe.task == "classify":
         data = change(data, score=False)
     tokenizer = change(recipe.tokenizer, shared=True)
-    training = change(recipe.training, betas=(0.1, 0.3), average=1)
     decoding = change(recipe.decoding, min_length=0)
     return change(recipe, model=model, tokenizer=tokenizer, data=data, training=training, decoding=decoding)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import MODELS, VOCABULARY, every_model
+from conftest import MODELS, VOCABULARY, WORD2VEC, every_model
 from torch import Tensor, nn
 
 import glassformer as gf
@@ -17,6 +17,7 @@ from glassformer.explain import RULES, Cell, explain
 from glassformer.layers.attention import Attention
 from glassformer.models.bert import Bert
 from glassformer.models.gpt import GPT
+from glassformer.models.word2vec import Word2Vec
 from glassformer.notation import TABLE, describe
 from glassformer.trace import Edit, Token, Trace, run
 
@@ -29,6 +30,8 @@ def look(model: nn.Module, named: dict[str, Edit] | None = None, about: dict[str
     rng = random.Random(1)
     source = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(5)]
     target = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(4)]
+    if isinstance(model, Word2Vec):
+        return run(model, source=source, edits=named, about=about)
     if isinstance(model, Bert):
         return run(model, source=source, types=[0, 0, 0, 1, 1], edits=named, about=about)
     return run(model, source=[] if isinstance(model, GPT) else source, target=target, edits=named, about=about)
@@ -90,7 +93,7 @@ def test_every_row_has_a_rule() -> None:
     assert set(RULES) == set(TABLE)
 
 
-@every_model
+@pytest.mark.parametrize("build", [*MODELS.values(), *WORD2VEC.values()], ids=[*MODELS, *WORD2VEC])
 def test_cells_follow_from_their_operands(build: Build) -> None:
     model = build()
     trace = look(model)
@@ -99,7 +102,7 @@ def test_cells_follow_from_their_operands(build: Build) -> None:
 
 
 def test_every_row_was_met() -> None:
-    met = {describe(name).name for build in MODELS.values() for name in look(build())}
+    met = {describe(name).name for build in (*MODELS.values(), *WORD2VEC.values()) for name in look(build())}
     assert met == set(RULES)
 
 

@@ -322,7 +322,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "word2vec": {
         "skip-gram": {},
         "cbow": {"architecture": "cbow"},
-        "fasttext": {"ngrams": [3, 6]},
+        "fasttext": {"ngrams": (3, 6)},
     },
 }
 

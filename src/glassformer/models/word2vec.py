@@ -62,7 +62,16 @@ class Word2Vec(nn.Module):
     lengths: Tensor  # (V)
     starts: Tensor  # (V)
 
+    def rows(self, id: int) -> list[int]:
+        """The rows that the vector of a word is the mean of."""
+        if not self.options.ngrams:
+            return [id]
+        start = int(self.starts[id])
+        rows: list[int] = self.parts[start : start + int(self.lengths[id])].tolist()
+        return rows
+
     def _rows(self, word: str) -> list[int]:
+        """Those of a word's n-grams."""
         return [self.size + bucket(gram, self.options.buckets) for gram in ngrams(word, self.options.ngrams)]
 
     def embed(self, ids: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class Shelf:
 
     def folders(self) -> dict[str, Path]:
         """Every model's folder under its id: its name, and the folder it is in where two have one name."""
-        found = self._given or [*store.bundled(), *store.trained()]
+        found = self._given or [folder for folder in (*store.bundled(), *store.trained()) if _shown(folder)]
         names = [folder.resolve().name for folder in found]
         ids: dict[str, Path] = {}
         for folder, name in zip(found, names, strict=True):
@@ -114,6 +114,14 @@ class Shelf:
         if known is None or known[0] != stamp:
             known = self._told[folder] = (stamp, tell(folder))
         return known[1]
+
+
+def _shown(folder: Path) -> bool:
+    """Whether the page has a view for what it does; a broken folder is told of when it is looked at."""
+    try:
+        return config.read(folder / "recipe.toml").task != "vectors"
+    except UserError:
+        return True
 
 
 def _stamp(folder: Path) -> Stamp | None:

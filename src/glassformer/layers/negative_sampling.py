@@ -23,7 +23,7 @@ class _NegativeSampling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_states, grad_rows = ctx.saved_tensors
-        return grad_states * grads[0], grad_rows * grads[0], None, None
+        return grad_states.mul_(grads[0]), grad_rows.mul_(grads[0]), None, None
 
 
 LARGEST = 1 - 2**-23  # of float32 below 1: −log(1 − p) stays finite

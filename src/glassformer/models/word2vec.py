@@ -26,14 +26,9 @@ class Neighbourhoods:
     targets: Tensor  # (N, J) ids
     weights: Tensor  # (N, C, J): how much a target counts for a word; 0 if it does not belong to it
     positives: int  # how many of the J are real
+    labels: Tensor  # the real targets of all states, one after another
     reads: Tensor | None = None  # (N, C, I): what of the inputs each state is made of; none if state and input are one
     tokens: int = 0  # of the corpus, before frequent words were left out
-
-    @property
-    def labels(self) -> Tensor:
-        """The real words to be predicted, one for each pair."""
-        real = self.weights[:, :, : self.positives] > 0
-        return self.targets[:, None, : self.positives].expand_as(real)[real]
 
 
 class Word2Vec(nn.Module):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from glassformer.models.word2vec import Neighbourhoods, Word2Vec
 from glassformer.tasks import tokens
 from glassformer.tasks.space import Near, Space, space_words
 from glassformer.tasks.task import Ids, Task
-from glassformer.text.neighbourhoods import Stretches
+from glassformer.text.neighbourhoods import DRAWN, Stretches
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.words import Words
 from glassformer.trace import Edit, Token, Trace, run
@@ -55,18 +56,26 @@ class Vectors(Task):
 
     def batch(self, stretches: Stretches) -> Neighbourhoods:
         """What is read and what is predicted, by the architecture."""
-        words, around, near = (torch.from_numpy(x) for x in (stretches.words, stretches.around, stretches.near))
+        words, around, near = stretches.words, stretches.around, stretches.near
+        drawn = stretches.drawn[:, : DRAWN if self.options.negatives else 0]
         if self.options.architecture == "skip-gram":
-            inputs, real, weights, reads = words, around, near.float(), None
-        else:
-            filled = near.any(2, keepdim=True).float()  # a word without a context is not predicted
-            inputs, real, weights, reads = around, words, torch.eye(words.size(1)) * filled, near.float()
-        if self.options.negatives:
-            drawn = torch.from_numpy(stretches.drawn)
-            share = weights.sum(2, keepdim=True) * (self.options.negatives / drawn.size(1))  # so many for every real one
-            weights = torch.cat([weights, share.expand(-1, -1, drawn.size(1))], 2)
-            return Neighbourhoods(inputs, torch.cat([real, drawn], 1), weights, real.size(1), reads, stretches.tokens)
-        return Neighbourhoods(inputs, real, weights, real.size(1), reads, stretches.tokens)
+            inputs, real, belongs, reads = words, around, near, None
+        else:  # a word without a context is not predicted
+            inputs, real, reads = around, words, torch.from_numpy(near).float()
+            belongs = np.eye(words.shape[1], dtype=bool) & near.any(2, keepdims=True)
+        share = belongs.sum(2, keepdims=True) * (self.options.negatives / DRAWN)  # so many for every real one
+        weights = np.empty((*words.shape, real.shape[1] + drawn.shape[1]), np.float32)
+        weights[:, :, : real.shape[1]], weights[:, :, real.shape[1] :] = belongs, share
+        labels = np.broadcast_to(real[:, None], belongs.shape)[belongs]
+        return Neighbourhoods(
+            inputs=torch.from_numpy(inputs),
+            targets=torch.from_numpy(np.concatenate([real, drawn], 1)),
+            weights=torch.from_numpy(weights),
+            positives=real.shape[1],
+            labels=torch.from_numpy(labels),
+            reads=reads,
+            tokens=stretches.tokens,
+        )
 
     def loss(self, batch: Neighbourhoods, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         loss = self.model.loss(batch)

@@ -13,7 +13,7 @@ from glassformer.text.stream import Stream
 
 WINDOW = 1 << 15  # tokens that are prepared together
 STRETCH = 32  # words of a stretch: their contexts overlap, so that one product of matrices serves them all
-DRAWN = 64  # words drawn for a stretch, to be shared by its words
+DRAWN = 32  # words drawn for a stretch, to be shared by its words
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]

@@ -99,7 +99,7 @@ class WordData:
     columns: tuple[int | str, ...] = ("text",)
     documents: Literal["line", "file"] = "line"  # contexts do not reach over the end of one
     split: Literal["words", "spaces"] = "words"  # runs of letters and digits; or whatever stands between spaces
-    segment: int = number(0, low=0, high=1_000_000)  # Chinese is cut into words, learned as a unigram vocabulary of this size
+    segment: int = number(0, low=0, high=1_000_000)  # Chinese is cut into words, at most so many, learned from the text
     stop_words: tuple[str, ...] = ()  # left out: "english", "chinese", or words
     stemming: str = ""  # a language of the Snowball stemmers, such as "english" or "porter"
     min_count: int = number(1, low=1)  # rarer words are left out

@@ -1,14 +1,18 @@
 """What word vectors are learned for: the words of a text, after lower-casing, segmentation, stop words and stemming."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import tokenizers as hf
+from tokenizers import models
+
 from glassformer.config import TokenizerOptions, WordData
 from glassformer.errors import UserError
-from glassformer.text.tokenizer import SPECIALS, Tokenizer
+from glassformer.text.tokenizer import BYTES, SPECIALS, UNK, Tokenizer
 
 HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 RUN = re.compile(f"[{HAN}]+")
@@ -29,6 +33,10 @@ CHINESE = """
 最 不 没 没有 我 你 您 他 她 它 我们 你们 他们 她们 它们 咱们 自己 这 那 这个 那个 这些 那些 这里 那里 哪 哪里 谁 什么 怎么 怎样
 多少 几 为 被 把 给 让 使 从 到 向 对 对于 关于 于 以 用 由 吗 呢 吧 啊 呀 嘛 啦 一个 个 些 上 下 里 中 会 能 可以 要 将 已经 正在
 """
+COHESION = (1, 10, 60, 200)  # of words of one, two, three, four characters
+LEAST = 3  # times a word of several characters is seen
+UNLIKELY = -30.0  # log-probability of a byte
+FUNCTION = frozenset(word for word in CHINESE.split() if len(word) == 1)
 STOP_WORDS = {"english": ENGLISH.split(), "chinese": CHINESE.split()}
 
 
@@ -52,10 +60,9 @@ class Words:
             self._segmenter.save(folder / SEGMENTER)
 
     def learn(self, texts: Iterable[str]) -> None:
-        """Learns where Chinese words end, if they are to be cut: a unigram model of the runs of Chinese characters."""
+        """Learns what Chinese words there are, if texts are to be cut into them."""
         if self.data.segment:
-            options = TokenizerOptions(kind="unigram", vocabulary=self.data.segment)
-            self._segmenter = Tokenizer.train((run for text in texts for run in RUN.findall(text)), options)
+            self._segmenter = segmenter(Counter(run for text in texts for run in RUN.findall(text)), self.data.segment)
 
     def of(self, text: str) -> list[str]:
         """The words of a text."""
@@ -79,6 +86,45 @@ class Words:
             return tuple(run)
         spans = dict.fromkeys((piece.start, piece.end) for piece in self._segmenter.pieces(run))  # bytes of one share a span
         return tuple(run[start:end] for start, end in spans)
+
+
+def segmenter(runs: Counter[str], most: int) -> Tokenizer:
+    """A unigram model that cuts runs of Chinese characters into at most so many different words.
+
+    Characters that stand together COHESION times as often as chance would have it make a word, wherever the word is parted; a
+    longer one must hold together more, and neither begin nor end in a function word. How likely each word is follows from how
+    often it is then cut out.
+    """
+    counts: Counter[str] = Counter()
+    for run, n in runs.items():
+        for start in range(len(run)):
+            for end in range(start + 1, min(start + len(COHESION), len(run)) + 1):
+                counts[run[start:end]] += n
+    total = sum(n for part, n in counts.items() if len(part) == 1)
+
+    def holds(word: str) -> bool:
+        if len(word) == 1:
+            return True
+        if counts[word] < LEAST or (len(word) > 2 and FUNCTION & {word[0], word[-1]}):
+            return False
+        chance = max(counts[word[:i]] * counts[word[i:]] for i in range(1, len(word))) / total
+        return counts[word] >= COHESION[len(word) - 1] * chance
+
+    found = Counter({word: n for word, n in counts.items() if holds(word)})
+    for _ in range(3):
+        kept = frequent(Counter({word: n for word, n in found.items() if n >= LEAST or len(word) == 1}), most)
+        all = sum(found[word] for word in kept)
+        scores = [(word, math.log(max(found[word], 0.5) / all)) for word in kept]
+        specials = [(name, UNLIKELY) for name in (*SPECIALS, *BYTES)]
+        rust = hf.Tokenizer(models.Unigram([*specials, *scores], unk_id=UNK, byte_fallback=True))
+        rust.add_special_tokens(list(SPECIALS))
+        model = Tokenizer(rust)
+        found = Counter({word: 0 for word in kept})
+        for ids, n in zip(model.encode_batch(list(runs)), runs.values(), strict=True):
+            for id in ids:
+                if id >= len(specials):
+                    found[kept[id - len(specials)]] += n
+    return model
 
 
 def frequent(counts: Counter[str], most: int) -> list[str]:

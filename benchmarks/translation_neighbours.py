@@ -2,8 +2,8 @@
 
     python benchmarks/translation_neighbours.py [MODEL]
 
-The pairs are in translations.tsv: an English word, and Chinese words of which any is right. They are asked both ways; words that the
-vocabulary does not have are counted as not covered, and not as wrong.
+The pairs are in translations.tsv: an English word, and Chinese words of which any is right. They are asked both ways; words that
+the vocabulary does not have are counted as not covered, and not as wrong.
 """
 
 import sys

@@ -36,7 +36,7 @@ WIDEST = 1 << 16  # numbers of a vector
 LONGEST_WORD = 10_000  # bytes
 PACKED = 1032  # how much shorter gzip can make a file at most
 ROWS = 4096  # read or written together
-DIGITS = frozenset(b"0123456789+-.eE \r\n")
+DIGITS = frozenset(b"0123456789+-.eE \r")
 
 Row = tuple[str, NDArray[np.float32]]
 Report = Callable[[str], None]
@@ -55,7 +55,7 @@ def read_vectors(path: Path, limit: int = 0) -> WordVectors:
         head = file.readline(WIDEST * 32)
         if header := re.fullmatch(rb"(\d{1,18}) (\d{1,18})\s*", head):
             count, width = int(header[1]), int(header[2])
-            binary = _is_binary(file.peek(LONGEST_WORD) if isinstance(file, io.BufferedReader) else b"", width)
+            binary = _is_binary(file.peek(LONGEST_WORD))
             _check_header(path, count, width, size, binary)
             rows = _binary_rows(file, count, width, path) if binary else _text_rows(file, b"", width, path, 2)
             return _gathered(rows, min(count, limit or count), count if not limit else 0, width, path)
@@ -83,10 +83,10 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int]]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _is_binary(ahead: bytes, width: int) -> bool:
-    """Whether the numbers after the first word are raw: then they hold other bytes than digits."""
-    numbers = ahead.partition(b" ")[2][: min(4 * width, 64)]
-    return not DIGITS.issuperset(numbers)
+def _is_binary(ahead: bytes) -> bool:
+    """Whether the numbers after the first word are raw: then other bytes than digits come before a line end."""
+    numbers = ahead.partition(b" ")[2].partition(b"\n")[0]
+    return not numbers or not DIGITS.issuperset(numbers)
 
 
 def _check_header(path: Path, count: int, width: int, size: int, binary: bool) -> None:
@@ -222,7 +222,7 @@ def recipe_of(words: int, width: int) -> Recipe:
     return Recipe(
         task="vectors",
         data=WordData(split="spaces"),
-        tokenizer=TokenizerOptions(kind="imported", vocabulary=max(words, 16), pad="", bos="", eos="", unk=""),
+        tokenizer=TokenizerOptions(kind="word", vocabulary=max(words, 16), pad="", bos="", eos="", unk=""),
         model=Word2VecOptions(width=width, output=False, subsample=0.0),
         training=replace(TrainingOptions(), **config.USUAL["vectors"]["training"]),
     )

@@ -77,7 +77,7 @@ class Word2Vec(nn.Module):
         offsets = lengths.cumsum(0) - lengths
         shift = (self.starts[ids.flatten()] - offsets).repeat_interleave(lengths)
         flat = self.parts[shift + torch.arange(len(shift))]
-        return F.embedding_bag(flat, self.input.weight, offsets, mode="mean", sparse=True).view(*ids.shape, -1)
+        return F.embedding_bag(flat, self.input.weight, offsets, mode="mean", sparse=True).view(*ids.shape, self.options.width)
 
     def forward(self, ids: Tensor) -> Tensor:
         """A text (B, T) → hidden states (B, T, D): of each word (skip-gram), or of the words around it (CBOW)."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import Word2VecOptions
+from glassformer.errors import UserError
 from glassformer.text.batches import Place, permuted
 from glassformer.text.stream import Stream
 
@@ -54,6 +55,7 @@ class Contexts:
 
     def iterate(self, place: Place) -> Iterator[tuple[Stretches, Place]]:
         epoch, window, skip = place.epoch, place.window, place.batch
+        empty = 0  # parts of the text in a row of which nothing was left
         windows = -(-len(self.stream) // WINDOW)
         while True:
             chosen = int(permuted(np.array([window]), windows, key=(self.seed, epoch))[0])
@@ -64,7 +66,14 @@ class Contexts:
             for i in range(skip, count):
                 first, last = (part * len(made.words) // count for part in (i, i + 1))
                 tokens = (i + 1) * made.tokens // count - i * made.tokens // count
-                yield made.part(first, last, tokens), (Place(epoch, window, i + 1) if i + 1 < count else after)
+                if first < last:  # else subsampling has left nothing of it
+                    empty = 0
+                    yield made.part(first, last, tokens), (Place(epoch, window, i + 1) if i + 1 < count else after)
+            empty += 1
+            if empty > windows:
+                raise UserError(
+                    f"Of so small a text model.subsample = {self.options.subsample} leaves nothing to learn from; set it to 0."
+                )
             epoch, window, skip = after.epoch, after.window, 0
 
     def stretches(self, ids: Ints, rng: np.random.Generator) -> Stretches:

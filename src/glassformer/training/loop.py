@@ -97,7 +97,7 @@ class Trainer:
             self.display.step(progress.update)
             if progress.update % options.log_every == 0:
                 now = time.monotonic()
-                mean, speed = progress.unlogged_loss / progress.unlogged_labels, (progress.tokens - told) / (now - logged)
+                mean, speed = progress.unlogged_loss / max(1, progress.unlogged_labels), (progress.tokens - told) / (now - logged)
                 self.display.log(progress.update, mean, speed)
                 self._log(progress, loss=mean, tokens_per_second=round(speed), rate=rate_at(progress.update, options))
                 logged, told = now, progress.tokens

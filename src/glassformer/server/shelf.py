@@ -32,6 +32,10 @@ class Shelf:
 
     def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None) -> None:
         self._given = [store.find_model(name) for name in models]
+        if hidden := [str(name) for name, folder in zip(models, self._given, strict=True) if not _shown(folder)]:
+            raise UserError(
+                f"The page has no view for word vectors: {', '.join(hidden)}. Use: glassformer vectors neighbours WORD"
+            )
         self._limits = limits or Limits()
         self._loaded: OrderedDict[Path, tuple[Stamp, Task]] = OrderedDict()
         self._told: dict[Path, tuple[Stamp, dict[str, Any]]] = {}

@@ -15,6 +15,7 @@ from conftest import WORD2VEC, WORDS, close, sentences, word2vec
 from torch import Tensor
 
 import glassformer as gf
+from glassformer import store
 from glassformer.config import TokenizerOptions, Word2VecOptions, WordData, from_dict
 from glassformer.errors import UserError
 from glassformer.layers.negative_sampling import negative_sampling
@@ -499,6 +500,7 @@ class TestBadRecipes:
         [
             (["data.min_count=100000"], "No word of the text occurs at least data.min_count = 100000 times"),
             (["model.subsample=1e-9"], "model.subsample = 1e-09 leaves nothing to learn from; set it to 0"),
+            (["model.output=false"], "without the second matrix"),
             (["model.ngrams=[3]"], "model.ngrams takes the least and the largest length"),
             (["training.clip=1.0"], "training.clip = 0"),
             (["tokenizer.kind=bpe", "data.stemming=english"], "data.stemming needs words"),
@@ -521,3 +523,24 @@ class TestBadRecipes:
 def test_a_model_of_another_task_has_its_own_command(trained):
     result = glassformer("classify", "x", "--model", trained)
     assert result.code == 2 and "glassformer vectors" in result.err
+
+
+class TestBundled:
+    def test_translations_are_near(self):
+        task = gf.load("word-vectors")
+        for word, other in (("coffee", "咖啡"), ("狗", "dog"), ("yesterday", "昨天"), ("school", "学校")):
+            assert other in [near.word for near in task.neighbours(word, 5)]
+        assert task.neighbours("王", 3) and task.similarity("coffee", "tea") > task.similarity("coffee", "horse")
+        assert task.trace("我喜欢猫。").source == ["我", "喜欢", "猫"]
+
+    def test_it_is_small_and_names_its_source(self):
+        folder = store.find_model("word-vectors")
+        assert sum(path.stat().st_size for path in folder.iterdir()) < 4e6
+        assert "Tatoeba" in (folder / "ATTRIBUTION.txt").read_text(encoding="utf-8")
+
+    def test_other_commands_say_what_to_use(self, tmp_path):
+        export = glassformer("export", "word-vectors", "--out", tmp_path / "x")
+        assert export.code == 2 and "glassformer vectors export word-vectors" in export.err
+        explore = glassformer("explore", "word-vectors")
+        assert explore.code == 2 and "glassformer vectors neighbours" in explore.err
+        assert glassformer("vectors", "neighbours", "coffee", "-n", 1).out.endswith("\t咖啡\n")

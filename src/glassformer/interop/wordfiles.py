@@ -222,7 +222,7 @@ def recipe_of(words: int, width: int) -> Recipe:
     return Recipe(
         task="vectors",
         data=WordData(split="spaces"),
-        tokenizer=TokenizerOptions(kind="word", vocabulary=max(words, 16), pad="", bos="", eos="", unk=""),
+        tokenizer=TokenizerOptions(kind="word", vocabulary=min(max(words, 16), 1_000_000), pad="", bos="", eos="", unk=""),
         model=Word2VecOptions(width=width, output=False, subsample=0.0),
         training=replace(TrainingOptions(), **config.USUAL["vectors"]["training"]),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from glassformer.config import Recipe, WordData
+from glassformer.config import Recipe, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.models.word2vec import Neighbourhoods
 from glassformer.tasks import wordtests
@@ -23,7 +23,11 @@ from glassformer.training.work import Find, Report, Validation, Work, once
 
 class VectorsWork(Work):
     def __init__(self, recipe: Recipe, run: Path, find: Find, report: Report, start: Path | None = None) -> None:
-        assert isinstance(recipe.data, WordData)
+        assert isinstance(recipe.data, WordData) and isinstance(recipe.model, Word2VecOptions)
+        if not recipe.model.output:
+            raise UserError(
+                "model.output = false: vectors without the second matrix, such as imported ones, cannot be trained on."
+            )
         self.data_options, self._find = recipe.data, find
         self.tests = [find(name) for name in recipe.data.dev]
         self.has_dev = bool(self.tests)

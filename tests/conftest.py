@@ -11,7 +11,15 @@ from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions, GPTOptions, MLPOptions, RnnOptions, TextCNNOptions, TransformerOptions
+from glassformer.config import (
+    BertOptions,
+    GPTOptions,
+    MLPOptions,
+    RnnOptions,
+    TextCNNOptions,
+    TransformerOptions,
+    Word2VecOptions,
+)
 from glassformer.models import readers
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
@@ -19,6 +27,7 @@ from glassformer.models.mlp import MLP
 from glassformer.models.rnn import RecurrentLanguage, RecurrentReader, RecurrentTranslator
 from glassformer.models.textcnn import TextCNN
 from glassformer.models.transformer import Transformer
+from glassformer.models.word2vec import Word2Vec
 
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
 settings.load_profile("glassformer")
@@ -148,6 +157,26 @@ ANCESTORS: dict[str, Callable[..., Any]] = {
 every_ancestor = pytest.mark.parametrize("build", ANCESTORS.values(), ids=ANCESTORS)
 READERS = Bert | RecurrentReader | TextCNN | MLP  # read one text; the others write
 WRITERS = GPT | RecurrentLanguage  # read nothing but what they write
+
+
+WORDS = ["<pad>", "the", "owl", "sat", "on", "a", "tree", "and", "saw", "night", "moon"]  # VOCABULARY of them
+
+
+def word2vec(seed: int = 0, **changes: Any) -> Word2Vec:
+    """Two matrices over VOCABULARY words."""
+    torch.manual_seed(seed)
+    sizes = Word2VecOptions(width=6, window=2, negatives=3, buckets=20)
+    model = Word2Vec(replace(sizes, **changes), WORDS)
+    scramble(model)
+    return model.eval()
+
+
+WORD2VEC: dict[str, Callable[..., Word2Vec]] = {
+    "skip-gram": word2vec,
+    "cbow": partial(word2vec, architecture="cbow"),
+    "cbow, mean": partial(word2vec, architecture="cbow", context="mean"),
+    "skip-gram, n-grams": partial(word2vec, ngrams=(3, 4)),
+}
 
 
 def scramble(model: torch.nn.Module) -> None:

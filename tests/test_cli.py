@@ -25,6 +25,7 @@ COMMANDS = [
     "classify",
     "tag",
     "compare",
+    "vectors",
     "evaluate",
     "models",
     "import",

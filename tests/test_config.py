@@ -197,6 +197,7 @@ class TestChosenSections:
         ("classify", "relabel", ("0=bad",), "scheme"),
         ("tag", "scheme", "bio", "score"),
         ("compare", "score", True, "both_ways"),
+        ("vectors", "min_count", 3, "max_length"),
     )
 
     def given(self, task: str, **data: Any) -> dict[str, Any]:
@@ -450,9 +451,14 @@ def allowed(recipe: Recipe) -> Recipe:
         "rnn": {"attention": "none", "bidirectional": False},
         "textcnn": {"sizes": (3, 4)},
         "mlp": {},
+        "word2vec": {"ngrams": (2, 5) if getattr(recipe.model, "ngrams", ()) else ()},
     }
     blocks = {"key_width": 2, "value_width": 3, "kv_heads": 0, "scores": "dot"}
     data, model = recipe.data, change(recipe.model, max_length=1 << 20, **fitting.get(recipe.model.kind, blocks))
+    training = change(recipe.training, betas=(0.1, 0.3), average=1)
+    if recipe.task == "vectors":
+        data = change(data, stop_words=(), stemming="", segment=0)
+        training = change(training, optimiser="sgd", clip=0.0, ema=0.0)
     if recipe.task == "translate":
         model = change(model, tie="none")
         data = change(data, source="a" + data.source, target="b" + data.target, columns=(2, 5))
@@ -464,7 +470,6 @@ def allowed(recipe: Recipe) -> Recipe:
     if recipe.task == "classify":
         data = change(data, score=False)
     tokenizer = change(recipe.tokenizer, shared=True)
-    training = change(recipe.training, betas=(0.1, 0.3), average=1)
     decoding = change(recipe.decoding, min_length=0)
     return change(recipe, model=model, tokenizer=tokenizer, data=data, training=training, decoding=decoding)
 

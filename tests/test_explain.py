@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import ANCESTORS, MODELS, READERS, VOCABULARY, WRITERS, every_ancestor, every_model
+from conftest import ANCESTORS, MODELS, READERS, VOCABULARY, WORD2VEC, WRITERS, every_ancestor, every_model
 from torch import Tensor, nn
 
 import glassformer as gf
@@ -15,6 +15,7 @@ from glassformer.edits import HeadOff, NoMask, NoScale
 from glassformer.errors import UserError
 from glassformer.explain import RULES, Cell, explain
 from glassformer.layers.attention import Attention
+from glassformer.models.word2vec import Word2Vec
 from glassformer.notation import TABLE, describe
 from glassformer.trace import Edit, Token, Trace, run
 
@@ -27,6 +28,8 @@ def look(model: nn.Module, named: dict[str, Edit] | None = None, about: dict[str
     rng = random.Random(1)
     source = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(5)]
     target = [Token(str(i), rng.randrange(1, VOCABULARY)) for i in range(4)]
+    if isinstance(model, Word2Vec):
+        return run(model, source=source, edits=named, about=about)
     if isinstance(model, READERS):
         return run(model, source=source, types=[0, 0, 0, 1, 1], edits=named, about=about)
     return run(model, source=[] if isinstance(model, WRITERS) else source, target=target, edits=named, about=about)
@@ -88,7 +91,7 @@ def test_every_row_has_a_rule() -> None:
     assert set(RULES) == set(TABLE)
 
 
-@every_model
+@pytest.mark.parametrize("build", [*MODELS.values(), *WORD2VEC.values()], ids=[*MODELS, *WORD2VEC])
 def test_cells_follow_from_their_operands(build: Build) -> None:
     model = build()
     trace = look(model)
@@ -106,7 +109,7 @@ def test_cells_of_what_came_before_follow_too(build: Build) -> None:
 
 
 def test_every_row_was_met() -> None:
-    met = {describe(name).name for build in (MODELS | ANCESTORS).values() for name in look(build())}
+    met = {describe(name).name for build in (MODELS | ANCESTORS | WORD2VEC).values() for name in look(build())}
     assert met == set(RULES)
 
 

@@ -28,7 +28,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 WEB, BUILT = ROOT / "web", ROOT / "src/glassformer/server/page"
 VIEWS, LANGUAGES = ("walk", "translate", "attention", "next"), ("en", "zh")
 SMALL = {name: name for name in ("language", "fill", "classify", "tag", "compare", "score")} | {"post": "translate"}
-BUNDLED = [folder.name for folder in store.bundled()]
+BUNDLED = [folder.name for folder in store.bundled() if folder.name != "word-vectors"]  # which the page has no view for
 MODELS = [*BUNDLED, *SMALL]
 TRANSLATOR, SENTENCE = "zh-en", "我喜欢吃草莓。"
 

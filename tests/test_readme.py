@@ -69,6 +69,13 @@ def test_translate_examples(workplace: Path) -> None:
     assert len((workplace / "out.txt").read_text(encoding="utf-8").splitlines()) == 3
 
 
+def test_vectors_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "vectors neighbours" in body)
+    (workplace / "pairs-of-words.tsv").write_text("coffee\ttea\t8\ncoffee\tdog\t1\ncat\t猫\t10\n", encoding="utf-8")
+    answers = run(script, workplace).split("\n")
+    assert "咖啡" in answers[0] and any("sister" in line for line in answers) and "3 of 3" in answers[-2]
+
+
 def test_training_examples(workplace: Path) -> None:
     script = next(body for body in blocks("README.md", "bash") if "train mine.toml" in body)
     short = "--set training.updates=2 --set training.warmup=1 --set training.log_every=1"  # the README's own sizes, two updates

@@ -17,6 +17,7 @@ from conftest import (
     READERS,
     SIZES,
     VOCABULARY,
+    WORD2VEC,
     WRITERS,
     bert,
     close,
@@ -120,6 +121,11 @@ def test_every_tensor_has_a_row_and_its_shape(build: Build) -> None:
 
 def test_no_row_is_unused_or_empty() -> None:
     used = {describe(path).name for build in (MODELS | ANCESTORS).values() for path in look(build())[1]}
+    for build in WORD2VEC.values():
+        model = build()
+        with recording(model) as tensors:
+            model.logits(model(sentences(SOURCE)))
+        used |= {describe(path).name for path in tensors}
     assert used == set(TABLE)
     for name, row in TABLE.items():
         assert name == row.name and all((row.shape, row.equation, row.english, row.chinese))

@@ -6,7 +6,17 @@ The commands are in commands/. Imports that need torch stand inside them, so tha
 import os
 import sys
 
-from glassformer.commands import data, evaluate, explore, language, models, race, reading, translate  # noqa: F401 (each adds its commands)
+from glassformer.commands import (  # noqa: F401 (each adds its commands)
+    data,
+    evaluate,
+    explore,
+    language,
+    models,
+    race,
+    reading,
+    translate,
+    vectors,
+)
 from glassformer.commands.common import app
 from glassformer.errors import UserError
 

@@ -87,6 +87,25 @@ class TagData:
 
 
 @dataclass(frozen=True)
+class WordData:
+    """Where the text comes from that word vectors are learned from, and how it is made words of.
+
+    Files as in TextData; several columns of a table, such as a sentence and its translation, are read as one document.
+    """
+
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()  # tests of word vectors: word TAB word TAB score, or analogies in fours
+    test: tuple[str, ...] = ()
+    columns: tuple[int | str, ...] = ("text",)
+    documents: Literal["line", "file"] = "line"  # contexts do not reach over the end of one
+    split: Literal["words", "spaces"] = "words"  # runs of letters and digits; or whatever stands between spaces
+    segment: int = number(0, low=0, high=1_000_000)  # Chinese is cut into words, at most so many, learned from the text
+    stop_words: tuple[str, ...] = ()  # left out: "english", "chinese", or words
+    stemming: str = ""  # a language of the Snowball stemmers, such as "english" or "porter"
+    min_count: int = number(1, low=1)  # rarer words are left out
+
+
+@dataclass(frozen=True)
 class TokenizerOptions:
     kind: Literal["bpe", "unigram", "word", "character", "imported"] = "bpe"
     vocabulary: int = number(8000, low=16, high=1_000_000)
@@ -214,6 +233,25 @@ class MLPOptions:
 
 
 @dataclass(frozen=True)
+class Word2VecOptions:
+    """Two matrices, no bias, no activation: a word from its context (CBOW), or the context from a word (skip-gram)."""
+
+    kind: Literal["word2vec"] = "word2vec"
+    architecture: Literal["skip-gram", "cbow"] = "skip-gram"
+    width: int = number(100, low=1, high=1 << 16)  # D
+    window: int = number(5, low=1, high=1000)  # words on either side, at most
+    shrink: bool = True  # each window is drawn between 1 and `window` words, so that nearer words count more
+    context: Literal["sum", "mean"] = "sum"  # of CBOW: what the context's vectors make together
+    negatives: int = number(5, low=0, high=1000)  # drawn words for every real one; 0: the softmax over the whole vocabulary
+    power: float = number(0.75, low=0.0, high=1.0)  # a word is drawn by its count to this power
+    subsample: float = number(1e-3, low=0.0, high=1.0)  # t: frequent words are left out by chance; 0 keeps them all
+    ngrams: tuple[int, ...] = ()  # fastText's idea: a word is also its character n-grams of these lengths, such as [3, 6]
+    buckets: int = number(100_000, low=1, high=100_000_000)  # rows that the n-grams share
+    output: bool = True  # the second matrix; a file of vectors has the first alone
+    max_length: int = number(512, low=2, high=1 << 20)  # words of a text that is looked into
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
     updates: int = number(10_000, low=1)
     batch_tokens: int = number(4096, low=1)  # positions on the larger side of a batch, padding included
@@ -221,7 +259,8 @@ class TrainingOptions:
     rate: float = number(1e-3, low=0.0)  # the peak learning rate
     rates: dict[str, float] = field(default_factory=dict)  # for parts of the model, times `rate`: {encoder = 0.1}
     freeze: tuple[str, ...] = ()  # parts that are not trained: "encoder.embed", "encoder.0"
-    schedule: Literal["inverse-sqrt", "cosine", "constant"] = "inverse-sqrt"
+    optimiser: Literal["adamw", "sgd"] = "adamw"  # sgd: plain steps of `rate` for every label, as word2vec makes them
+    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
     warmup: int = number(1000, low=0)
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = number(1e-9, low=0.0)
@@ -258,9 +297,9 @@ class GenerationOptions:
     max_tokens: int = number(200, low=1)
 
 
-Data = PairData | TextData | LabelData | TagData
+Data = PairData | TextData | LabelData | TagData | WordData
 BlockModel = TransformerOptions | GPTOptions | BertOptions
-Model = BlockModel | RnnOptions | TextCNNOptions | MLPOptions
+Model = BlockModel | RnnOptions | TextCNNOptions | MLPOptions | Word2VecOptions
 
 MODELS: dict[str, type[Model]] = {
     "transformer": TransformerOptions,
@@ -269,6 +308,7 @@ MODELS: dict[str, type[Model]] = {
     "rnn": RnnOptions,
     "textcnn": TextCNNOptions,
     "mlp": MLPOptions,
+    "word2vec": Word2VecOptions,
 }
 DATA: dict[str, type[Data]] = {
     "translate": PairData,
@@ -277,6 +317,7 @@ DATA: dict[str, type[Data]] = {
     "classify": LabelData,
     "tag": TagData,
     "compare": LabelData,
+    "vectors": WordData,
 }
 SERVED_BY = {  # the models that can serve a task, the usual one first
     "translate": ("transformer", "rnn"),
@@ -285,6 +326,24 @@ SERVED_BY = {  # the models that can serve a task, the usual one first
     "classify": ("bert", "rnn", "textcnn", "mlp"),
     "tag": ("bert", "rnn"),
     "compare": ("bert",),
+    "vectors": ("word2vec",),
+}
+USUAL: dict[str, dict[str, dict[str, Any]]] = {  # what a task's recipe need not say, where that differs from the rest
+    "vectors": {
+        "tokenizer": {"kind": "word", "vocabulary": 200_000},
+        "training": {
+            "optimiser": "sgd",
+            "batch_tokens": 512,
+            "rate": 0.025,
+            "warmup": 0,
+            "schedule": "linear",
+            "label_smoothing": 0.0,
+            "clip": 0.0,
+            "log_every": 500,
+            "save_every": 5000,
+            "validate_every": 5000,
+        },
+    },
 }
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -313,12 +372,17 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rnn": {"base": {}},
     "textcnn": {"base": {}},
     "mlp": {"base": {}},
+    "word2vec": {
+        "skip-gram": {},
+        "cbow": {"architecture": "cbow"},
+        "fasttext": {"ngrams": (3, 6)},
+    },
 }
 
 
 @dataclass(frozen=True)
 class Recipe:
-    task: Literal["translate", "language", "fill", "classify", "tag", "compare"] = "translate"
+    task: Literal["translate", "language", "fill", "classify", "tag", "compare", "vectors"] = "translate"
     seed: int = number(1, low=0, high=2**31 - 1)
     start: str = ""  # the model whose vocabulary, sizes and weights (but for the head) it begins with: --from
     data: Data = PairData()
@@ -385,6 +449,9 @@ def from_dict(tree: dict[str, Any], where: str = "recipe") -> Recipe:
     tree.setdefault("data", {})
     if task == "fill" and not tree.get("start") and isinstance(tree.setdefault("tokenizer", {}), dict):
         tree["tokenizer"].setdefault("mask", "<mask>")
+    for section, values in USUAL.get(task, {}).items():
+        given = tree.get(section, {})
+        tree[section] = {**values, **given} if isinstance(given, dict) else given  # told with everything else
     recipe: Recipe = _build(Recipe, tree, where, "", {"data": DATA[task], "model": MODELS[kind]})
     _check_together(recipe, where)
     return recipe
@@ -407,13 +474,17 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(
             f"{where}: model.sizes takes different whole numbers of tokens, such as [3, 4, 5]; found {list(model.sizes)}."
         )
+    if isinstance(model, Word2VecOptions):
+        _check_word2vec(model, recipe.training, where)
     if isinstance(model, TransformerOptions | RnnOptions) and model.tie == "all" and not recipe.tokenizer.shared:
         raise UserError(f"{where}: model.tie = 'all' needs tokenizer.shared = true; use tie = 'output' or 'none'.")
     if isinstance(data, PairData):
         _check_pairs(data, recipe.tokenizer, where)
     elif not recipe.tokenizer.shared:
         raise UserError(f"{where}: tokenizer.shared = false parts source from target, which only translation has.")
-    if isinstance(data, TextData) and not data.columns:
+    if isinstance(data, WordData):
+        _check_words(data, recipe.tokenizer, where)
+    if isinstance(data, TextData | WordData) and not data.columns:
         raise UserError(f"{where}: data.columns names the columns that hold the text; it is empty.")
     if isinstance(data, LabelData):
         wanted = 3 if recipe.task == "compare" else 2
@@ -432,7 +503,7 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: training.ema and training.average > 1 are two ways to one end; choose one.")
     if 0 < recipe.decoding.max_length < recipe.decoding.min_length:
         raise UserError(f"{where}: decoding.min_length is more than decoding.max_length.")
-    if not isinstance(data, TextData) and data.max_length + 2 > model.max_length:
+    if isinstance(data, PairData | LabelData | TagData) and data.max_length + 2 > model.max_length:
         raise UserError(
             f"{where}: data.max_length {data.max_length} (and two marks) does not fit into model.max_length {model.max_length}."
         )
@@ -459,6 +530,25 @@ def _check_rnn(model: RnnOptions, task: str, where: str) -> None:
         raise UserError(f"{where}: a language model foresees what comes next, so it cannot read from the end: no bidirectional.")
     if model.bidirectional and model.width % 2:
         raise UserError(f"{where}: with model.bidirectional each direction has half of model.width; {model.width} is odd.")
+
+
+def _check_word2vec(model: Word2VecOptions, training: TrainingOptions, where: str) -> None:
+    ngrams = model.ngrams
+    if ngrams and (len(ngrams) != 2 or not 1 <= ngrams[0] <= ngrams[1] <= 100):
+        raise UserError(f"{where}: model.ngrams takes the least and the largest length, such as [3, 6], not {list(ngrams)}.")
+    if training.optimiser != "sgd" or training.clip or training.ema:
+        raise UserError(
+            f"{where}: a word2vec model changes only the rows that a batch has read, which needs training.optimiser = 'sgd', "
+            f"training.clip = 0 and training.ema = 0; found {training.optimiser!r}, {training.clip} and {training.ema}."
+        )
+
+
+def _check_words(data: WordData, tokenizer: TokenizerOptions, where: str) -> None:
+    if tokenizer.kind in ("word", "imported"):
+        return
+    for name in ("stop_words", "stemming", "segment"):
+        if getattr(data, name):
+            raise UserError(f"{where}: data.{name} needs words: tokenizer.kind = 'word', not {tokenizer.kind!r}.")
 
 
 def _check_pairs(data: PairData, tokenizer: TokenizerOptions, where: str) -> None:

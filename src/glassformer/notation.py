@@ -111,6 +111,8 @@ TABLE = {
         Notation("head.transformed", "T D", "LayerNorm(f(x W + b))", "transformed for the vocabulary", "为词表作的变换"),
         Notation("head.pooled", "D", "of the first token, or the mean of all", "one vector for the text", "整句向量"),
         Notation("head.dense", "D", "tanh(pooled W + b)", "pooled, transformed", "变换后的整句向量"),
+        Notation("word", "T D", "x W_in, x one-hot", "word vector", "词向量"),
+        Notation("hidden", "T D", "the word's vector; of CBOW the sum or mean of those around it", "hidden layer", "隐藏层"),
         Notation("logits", "T V", "x Wᵀ", "scores of every possible answer", "每个可能答案的得分"),
     )
 }

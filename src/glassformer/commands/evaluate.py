@@ -56,7 +56,11 @@ def evaluate(
     if recipe.task != "translate" and (to or output or beam):
         raise UserError(f"--to, --beam and --output are for translators; this model is for the task {recipe.task!r}.")
     looked = lambda name: find(name, data_dir)  # noqa: E731
-    if recipe.task == "translate":
+    if recipe.task == "vectors":
+        from glassformer.commands import vectors  # the same answer from either command
+
+        vectors.evaluate(list(specs), model, as_json, data_dir)
+    elif recipe.task == "translate":
         _translate(task, specs, looked, limit, to, decoding(task, beam), tokenize, output, as_json)
     else:
         found, what = JUDGES[recipe.task](task, specs, looked, limit)

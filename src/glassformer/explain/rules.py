@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from glassformer.explain.ancestors import ANCESTORS
 from glassformer.explain.cell import Found, Place, activated, listed, name_of, shown, sum_of_products
@@ -315,11 +316,39 @@ def head_dense(c: Place) -> Found:
     return equation, {**terms, "function": "tanh"}, result, [*steps, f"tanh({shown(inner)}) = {shown(result)}"]
 
 
+def word(c: Place) -> Found:
+    position, column = c.index
+    id = c.trace.source_tokens[position].id
+    row = c.weight("input.weight", (id, column))
+    if c.model.options.ngrams:  # type: ignore[union-attr]
+        rows = c.model.rows(id)  # type: ignore[operator]
+        values = c.model.input.weight[rows, column].tolist()  # type: ignore[union-attr, index]
+        return c.mean({**row, "values": values}, "mean of W_in[word] and of its n-grams' rows")
+    return "W_in[id]", {"kind": "lookup", "a": row, "scale": 1.0}, row["value"], [f"W_in[{id}, {column}] = {shown(row['value'])}"]
+
+
+def hidden(c: Place) -> Found:
+    place, column = c.index
+    options: Any = c.model.options
+    if options.architecture == "skip-gram":
+        return c.copy("word", c.index, "h = the word's vector")
+    near = [i for i in range(len(c.trace.source_tokens)) if 0 < abs(i - place) <= options.window]
+    parts = [c.take("word", (i, column)) for i in near]
+    divisor = len(near) or 1 if options.context == "mean" else 1
+    result = math.fsum(part["value"] for part in parts) / divisor
+    line = listed([shown(part["value"]) for part in parts], " + ") or "0"
+    steps = [f"({line}) ÷ {divisor} = {shown(result)}" if divisor > 1 else f"{line} = {shown(result)}"]
+    equation = "mean of the vectors around" if options.context == "mean" else "sum of the vectors around"
+    return equation, {"kind": "sum", "parts": parts, "divisor": divisor}, result, steps
+
+
 def logits(c: Place) -> Found:
     head = getattr(c.model, "head", None)
     *place, row = c.index
     if isinstance(c.model, MLP):
         return c.copy("ffn.out", c.index, "the network's output")
+    if "hidden" in c.trace:
+        return c.linear(c.take("hidden", (*place, None)), "output", row, "Σ h · W_out")
     if head is None:
         return c.linear(c.take(c.last_states("decoder"), (*place, None)), "output", row, "Σ x · W", "b")
     read = {MaskedHead: "head.transformed", PooledHead: "head.dense", TokenHead: "head.in", LinearHead: "head.pooled"}[type(head)]
@@ -358,6 +387,8 @@ RULES: dict[str, Callable[[Place], Found]] = {
     "head.transformed": head_transformed,
     "head.pooled": head_pooled,
     "head.dense": head_dense,
+    "word": word,
+    "hidden": hidden,
     "logits": logits,
     **ANCESTORS,
 }

@@ -65,7 +65,8 @@ def _family(recipe: Recipe, model: str) -> Family:
         options = replace(options, pooling="first")  # it plays no part
     candidates = [family for family in (GPT2, LLAMA, BERT, MARIAN) if family.kind == options.kind]
     if not candidates:
-        raise UserError(f"{model} is a model of the kind {options.kind!r}, of which transformers has none.")
+        other = f" Its vectors: glassformer vectors export {model}" if recipe.task == "vectors" else ""
+        raise UserError(f"{model} is a model of the kind {options.kind!r}, of which transformers has none.{other}")
     family, found = min(((family, obstacles(family, options)) for family in candidates), key=lambda each: len(each[1]))
     if not recipe.tokenizer.shared:
         found.append(f"tokenizer.shared is false; a {family.name} has one vocabulary")

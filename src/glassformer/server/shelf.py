@@ -37,6 +37,10 @@ class Shelf:
 
     def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None) -> None:
         self._given = [store.find_model(name) for name in models]
+        if hidden := [str(name) for name, folder in zip(models, self._given, strict=True) if not _shown(folder)]:
+            raise UserError(
+                f"The page has no view for word vectors: {', '.join(hidden)}. Use: glassformer vectors neighbours WORD"
+            )
         self._limits = limits or Limits()
         self._loaded: OrderedDict[Path, tuple[Stamp, Task]] = OrderedDict()
         self._told: dict[Path, tuple[Stamp, dict[str, Any]]] = {}
@@ -45,7 +49,7 @@ class Shelf:
 
     def folders(self) -> dict[str, Path]:
         """Every model's folder under its id: its name, and the folder it is in where two have one name."""
-        found = self._given or [*store.bundled(), *store.trained()]
+        found = self._given or [folder for folder in (*store.bundled(), *store.trained()) if _shown(folder)]
         names = [folder.resolve().name for folder in found]
         ids: dict[str, Path] = {}
         for folder, name in zip(found, names, strict=True):
@@ -119,6 +123,14 @@ class Shelf:
         if known is None or known[0] != stamp:
             known = self._told[folder] = (stamp, tell(folder))
         return known[1]
+
+
+def _shown(folder: Path) -> bool:
+    """Whether the page has a view for what it does; a broken folder is told of when it is looked at."""
+    try:
+        return config.read(folder / "recipe.toml").task != "vectors"
+    except UserError:
+        return True
 
 
 def _stamp(folder: Path) -> Stamp | None:

@@ -24,7 +24,7 @@ from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace, run
+from glassformer.trace import Edit, Token, Trace, run
 
 
 @dataclass(frozen=True)
@@ -226,15 +226,25 @@ class Language(Task):
 
     # -- looking inside
 
-    def trace(self, text: str, *, max_tokens: int = 0, edits: dict[str, Edit] | None = None) -> Trace:
-        """Every named tensor of one pass over the text and the likeliest `max_tokens` tokens after it, if the window has room."""
+    def _read(self, text: str) -> list[Token]:
+        """The prompt with its beginning mark."""
         ids = self.prompt_ids(text)
         pieces = tokens.read(self.tokenizer, text)
-        begin = tokens.written(self.tokenizer, ids[: len(ids) - len(pieces)])
-        most = min(max_tokens, self.window - len(ids))
+        return [*tokens.written(self.tokenizer, ids[: len(ids) - len(pieces)]), *pieces]
+
+    @torch.inference_mode()
+    def states(self, text: str) -> tuple[list[Token], Tensor]:
+        """Each from what stands before it."""
+        read = self._read(text)
+        return read, self.model(torch.tensor([[token.id for token in read]]))[0]
+
+    def trace(self, text: str, *, max_tokens: int = 0, edits: dict[str, Edit] | None = None) -> Trace:
+        """Every named tensor of one pass over the text and the likeliest `max_tokens` tokens after it, if the window has room."""
+        prompt = self._read(text)
+        most = min(max_tokens, self.window - len(prompt))
         greedy = GenerationOptions(temperature=0.0, max_tokens=most)
         more = self.generate(text, greedy)[0].ids if most > 0 else []
-        read = [*begin, *pieces, *tokens.written(self.tokenizer, more, len(text), goes_on=bool(text))]
+        read = [*prompt, *tokens.written(self.tokenizer, more, len(text), goes_on=bool(text))]
         about = {"task": self.recipe.task, "text": text, "written": len(more)}
         return run(self.model, target=read, about=about, edits=edits)
 

@@ -97,6 +97,15 @@ class Reader(Task):
         nll = -log_p.gather(1, batch.labels.unsqueeze(1)).sum()
         return (1 - smoothing) * nll - smoothing * log_p.mean(1).sum(), nll.detach()
 
+    @torch.inference_mode()
+    def states(self, text: str) -> tuple[list[Token], Tensor]:
+        """Of one text between its marks."""
+        begin, end = tokens.mark(self.tokenizer, self.tokenizer.bos), tokens.mark(self.tokenizer, self.tokenizer.eos)
+        read = [begin, *tokens.read(self.tokenizer, text), end]
+        self.check_length(len(read), "The text")
+        ids = torch.tensor([[token.id for token in read]])
+        return read, self.model(ids, torch.zeros_like(ids))[0]
+
     def trace_pieces(self, texts: Texts, pieces: Sequence[list[Token]], edits: dict[str, Edit] | None) -> Trace:
         """Every named tensor of one pass over one text or two, and the pieces of each."""
         first, second = pieces[0], pieces[1] if len(pieces) > 1 else None

@@ -11,6 +11,7 @@ from glassformer.tasks.language import Language
 from glassformer.tasks.tag import Tag
 from glassformer.tasks.task import Task
 from glassformer.tasks.translate import Translate
+from glassformer.tasks.vectors import Vectors
 
 TASKS: dict[str, type[Task]] = {
     "translate": Translate,
@@ -18,6 +19,7 @@ TASKS: dict[str, type[Task]] = {
     "fill": Fill,
     "classify": Classify,
     "tag": Tag,
+    "vectors": Vectors,
 }
 
 

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from glassformer import config
 from glassformer.config import Recipe
+from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.trace import Token
 from glassformer.weights import Unfilled, load_weights, named_weights, write_tensors
 
 Ids = list[int]
@@ -50,6 +52,13 @@ class Task(ABC):
     @abstractmethod
     def loss(self, batch: Any, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Sums over the batch's labels: the loss to train by, which has a gradient, and the one that is reported."""
+
+    def states(self, text: str) -> tuple[list[Token], Tensor]:
+        """What is read of a text, and the last state of each token where it stands (T, D)."""
+        raise UserError(
+            f"A {self.recipe.model.kind} model gives a word one vector, wherever it stands. Its states in a sentence come from a "
+            "model that reads whole sentences, such as zh-en."
+        )
 
 
 def pad(rows: list[Ids], fill: int) -> Tensor:

@@ -23,7 +23,7 @@ from glassformer.tasks.batch import Rows
 from glassformer.tasks.languages import guess
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Trace, run
+from glassformer.trace import Edit, Token, Trace, run
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,21 @@ class Translate(Task):
 
     # -- looking inside
 
+    def _source(self, text: str, to: str) -> list[Token]:
+        """What the encoder reads."""
+        tag = [tokens.mark(self.source, self.source.tag(f"<2{to}>"))] if self.data.both_ways else []
+        source = [*tag, *tokens.read(self.source, text), tokens.mark(self.source, self.source.eos)]
+        self._check_length([token.id for token in source], 1)
+        return source
+
+    @torch.inference_mode()
+    def states(self, text: str) -> tuple[list[Token], Tensor]:
+        """The encoder's, of a source."""
+        source = self._source(text, self.direction(text))
+        memory = self.model.start(torch.tensor([[token.id for token in source]])).memory
+        assert memory is not None
+        return source, memory[0]
+
     @torch.inference_mode()
     def trace(
         self, text: str, to: str | None = None, *, target: Ids | None = None, edits: dict[str, Edit] | None = None
@@ -212,9 +227,7 @@ class Translate(Task):
         ids = self.translate(text, into).ids if target is None else target
         if strange := [id for id in ids if not 0 <= id < self.target.size]:
             raise UserError(f"The target has the id {strange[0]}; this vocabulary has 0 to {self.target.size - 1}.")
-        tag = [tokens.mark(self.source, self.source.tag(f"<2{into}>"))] if self.data.both_ways else []
-        source = [*tag, *tokens.read(self.source, text), tokens.mark(self.source, self.source.eos)]
-        self._check_length([token.id for token in source], 1)
+        source = self._source(text, into)
         self._check_length([self.target.bos, *ids], 1)
         read = [tokens.mark(self.target, self.target.bos), *tokens.written(self.target, ids)]
         about = {"task": self.recipe.task, "text": text, "to": into}

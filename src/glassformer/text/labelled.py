@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import LabelData, TagData, TextData
+from glassformer.config import LabelData, TagData, TextData, WordData
 from glassformer.errors import UserError
 from glassformer.text import tables
 from glassformer.text.corpus import Find, read_each, read_lines
@@ -47,7 +47,7 @@ class Sentence:
     place: str  # "file:line" of the first word
 
 
-def read_texts(specs: Sequence[str], data: TextData, find: Find) -> Iterator[str]:
+def read_texts(specs: Sequence[str], data: TextData | WordData, find: Find) -> Iterator[str]:
     """The documents of every corpus, as they are: files, or lines that are not empty; of a table its rows, columns joined by a
     line end."""
     return read_each(specs, lambda spec: _documents(spec, data, find), "text", f"text.txt (also .gz), {tables.ALLOWED}")
@@ -90,7 +90,7 @@ def read_sentences(specs: Sequence[str], data: TagData, find: Find) -> Iterator[
     return read_each(specs, read, "sentence", allowed)
 
 
-def _documents(spec: str, data: TextData, find: Find) -> Iterator[str]:
+def _documents(spec: str, data: TextData | WordData, find: Find) -> Iterator[str]:
     if spec.removesuffix(".gz").endswith(".txt"):
         path = find(spec)
         if data.documents == "line":

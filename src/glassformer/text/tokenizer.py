@@ -94,6 +94,15 @@ class Tokenizer:
         return cls(rust, options)
 
     @classmethod
+    def of_words(cls, words: Sequence[str], options: TokenizerOptions) -> "Tokenizer":
+        """A vocabulary of exactly these words, each its own piece, after the special tokens that the options name."""
+        specials = [name for name in (options.pad, options.bos, options.eos, options.unk, options.mask) if name]
+        rust = hf.Tokenizer(models.WordLevel({word: id for id, word in enumerate([*specials, *words])}, unk_token=SPECIALS[UNK]))
+        rust.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s+"), "removed")
+        rust.add_special_tokens(specials)
+        return cls(rust, options)
+
+    @classmethod
     def load(cls, path: Path, options: TokenizerOptions = OWN) -> "Tokenizer":
         try:
             rust = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
@@ -155,6 +164,21 @@ class Tokenizer:
 
     def bytes_of(self, id: int) -> bytes:
         return self._bytes[id]
+
+    def spell_each(self) -> list[str]:
+        """What to show for every id by itself."""
+        names = {id: name for name, id in self._specials.items()}
+        return [names.get(id) or _shown(data.decode("utf-8", "replace")) for id, data in enumerate(self._bytes)]
+
+    def words(self) -> dict[str, int]:
+        """Every piece that is text by itself, with its id; of two that read alike, that which begins a word."""
+        found: dict[str, int] = {}
+        for id, data in enumerate(self._bytes):
+            if data and _is_utf8(data):
+                text = _shown(data.decode())
+                if text not in found or (data.startswith(b" ") and not self._bytes[found[text]].startswith(b" ")):
+                    found[text] = id
+        return found
 
     def spell(self, ids: Sequence[int]) -> list[str]:
         """What to show for each id: a character of several byte pieces stands at the first, the others are empty."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glassformer.config import BlockOptions, MLPOptions, Model, RnnOptions, TextCNNOptions, TransformerOptions
+from glassformer.config import BlockOptions, MLPOptions, Model, RnnOptions, TextCNNOptions, TransformerOptions, Word2VecOptions
 from glassformer.models.stack import parameters
 from glassformer.store import title
 from glassformer.training.checkpoints import Progress
@@ -32,6 +32,9 @@ def write_card(run: Path, work: Work, progress: Progress) -> None:
 
 
 def _sizes(model: Model) -> str:
+    if isinstance(model, Word2VecOptions):
+        how = f"{model.negatives} negatives" if model.negatives else "full softmax"
+        return f"{model.architecture}, width {model.width}, window {model.window}, {how}"
     if isinstance(model, RnnOptions):
         looks = f", {model.attention} attention" if model.attention != "none" else ""
         both = ", both directions" if model.bidirectional else ""

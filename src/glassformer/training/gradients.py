@@ -4,6 +4,7 @@ That keeps two cores busier than sharing every single operation does, since they
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +26,9 @@ class Gradients:
         self.threads = 1 if shared else threads  # a batch norm is of the whole batch
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if self.threads > 1 else None
 
-    def add(self, batch: Rows, count: int) -> float:
+    def add(self, batch: Any, count: int) -> float:
         """Adds the gradient of the batch's loss ÷ count to the parameters; returns the summed −log p."""
-        if self._pool is None or batch.read.numel() * self.matrices < SMALL:
+        if self._pool is None or not isinstance(batch, Rows) or batch.read.numel() * self.matrices < SMALL:
             found = [self._of(batch, count, None)]
         else:
             parts = batch.split(self.threads)
@@ -39,7 +40,7 @@ class Gradients:
                     parameter.grad = g if parameter.grad is None else parameter.grad.add_(g)
         return sum(nll for _, nll in found)
 
-    def _of(self, batch: Rows, count: int, seed: int | None) -> tuple[tuple[Tensor | None, ...], float]:
+    def _of(self, batch: Any, count: int, seed: int | None) -> tuple[tuple[Tensor | None, ...], float]:
         if seed is not None:
             with drawing(seed):
                 return self._of(batch, count, None)

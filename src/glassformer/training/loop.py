@@ -26,7 +26,7 @@ from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
 from glassformer.training.gradients import Gradients
 from glassformer.training.memory import keep_memory
-from glassformer.training.optimiser import adamw, rate_at
+from glassformer.training.optimiser import OPTIMISERS, rate_at
 from glassformer.training.prefetch import prefetch
 from glassformer.training.work import Work
 from glassformer.weights import named_weights, write_tensors
@@ -45,7 +45,7 @@ class Trainer:
         self.work, self.task, self.run = work, work.task, run
         self.recipe, self.options = work.task.recipe, work.task.recipe.training
         self.model = work.task.model
-        self.optimiser = adamw(self.model, self.options)
+        self.optimiser = OPTIMISERS[self.options.optimiser](self.model, self.options)
         self.threads = self.options.threads or available_cores()
         self.gradients = Gradients(self.task, self.options.label_smoothing, self.threads)
         self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
@@ -101,7 +101,7 @@ class Trainer:
             self.display.step(progress.update)
             if progress.update % options.log_every == 0:
                 now = time.monotonic()
-                mean, speed = progress.unlogged_loss / progress.unlogged_labels, (progress.tokens - told) / (now - logged)
+                mean, speed = progress.unlogged_loss / max(1, progress.unlogged_labels), (progress.tokens - told) / (now - logged)
                 self.display.log(progress.update, mean, speed)
                 self._log(progress, loss=mean, tokens_per_second=round(speed), rate=rate_at(progress.update, options))
                 logged, told = now, progress.tokens
@@ -129,8 +129,10 @@ class Trainer:
         rate = rate_at(progress.update, options)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["factor"]
-        nll = sum(self.gradients.add(batch, count) for batch in batches)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip or math.inf).item()
+        per = count if options.optimiser == "adamw" else 1  # plain steps are for every label
+        nll = sum(self.gradients.add(batch, per) for batch in batches)
+        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
+        norm = torch.nn.utils.clip_grad_norm_(dense, options.clip or math.inf).item()
         if not (math.isfinite(nll) and math.isfinite(norm)):
             self._not_finite(progress, nll, norm)
         self.optimiser.step()

@@ -1,7 +1,9 @@
-"""AdamW and the learning rate over time."""
+"""AdamW, plain gradient descent, and the learning rate over time."""
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,20 +13,36 @@ from glassformer.errors import UserError
 
 
 def rate_at(update: int, options: TrainingOptions) -> float:
-    """The learning rate of update 1, 2, …: a linear warm-up, then the paper's 1/√update, a cosine to 0, or no change."""
+    """The learning rate of update 1, 2, …: a linear warm-up, then the paper's 1/√update, a cosine or line to 0, or no change."""
     peak, warmup = options.rate, options.warmup
     if update < warmup:
         return peak * update / warmup
     if options.schedule == "inverse-sqrt":
         return peak * math.sqrt(max(warmup, 1) / update)
+    done = (update - warmup) / max(1, options.updates - warmup)
+    if options.schedule == "linear":
+        return peak * max(1e-3, 1.0 - done)  # never quite 0
     if options.schedule == "cosine":
-        done = (update - warmup) / max(1, options.updates - warmup)
         return peak * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return peak
 
 
 def adamw(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices alone (a norm's vectors and biases have nothing to decay).
+    """AdamW with weight decay on matrices alone (a norm's vectors and biases have nothing to decay)."""
+    beta1, beta2 = options.betas
+    return torch.optim.AdamW(_groups(model, options), lr=options.rate, betas=(beta1, beta2), eps=options.epsilon, fused=True)
+
+
+def sgd(model: nn.Module, options: TrainingOptions) -> torch.optim.SGD:
+    """W ← W − rate · gradient, of rows alone where the gradient is one of rows."""
+    return torch.optim.SGD(_groups(model, options), lr=options.rate)
+
+
+OPTIMISERS: dict[str, Callable[[nn.Module, TrainingOptions], torch.optim.Optimizer]] = {"adamw": adamw, "sgd": sgd}
+
+
+def _groups(model: nn.Module, options: TrainingOptions) -> list[dict[str, Any]]:
+    """The parameters by how they learn.
 
     Parts named in `freeze` are left as they are, parts named in `rates` learn at that multiple of the rate. A matrix that several
     parts share has several names, and each counts.
@@ -42,9 +60,7 @@ def adamw(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
             grouped[factor, options.weight_decay if parameter.dim() > 1 else 0.0].append(parameter)
     if not grouped:
         raise UserError(f"training.freeze = {list(options.freeze)} leaves nothing to train.")
-    groups = [{"params": ps, "weight_decay": decay, "factor": factor} for (factor, decay), ps in grouped.items()]
-    beta1, beta2 = options.betas
-    return torch.optim.AdamW(groups, lr=options.rate, betas=(beta1, beta2), eps=options.epsilon, fused=True)
+    return [{"params": ps, "weight_decay": decay, "factor": factor} for (factor, decay), ps in grouped.items()]
 
 
 def _within(name: str, part: str) -> bool:

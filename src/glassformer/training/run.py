@@ -22,6 +22,7 @@ from glassformer.training.labels import LabelWork, TagWork
 from glassformer.training.loop import Stopped, Trainer
 from glassformer.training.pairs import PairWork
 from glassformer.training.texts import FillWork, LanguageWork
+from glassformer.training.words import VectorsWork
 from glassformer.training.work import Find, Report, Work
 from glassformer.weights import load_part
 
@@ -37,6 +38,7 @@ WORK: dict[str, Callable[..., Work]] = {
     "classify": LabelWork,
     "compare": LabelWork,
     "tag": TagWork,
+    "vectors": VectorsWork,
 }
 
 
@@ -54,7 +56,7 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
     near = recipe_path.resolve().parent
     with going_on_with(f"glassformer train {run}"):
         train_in(run, anchored(recipe, near), lambda name: find(name, data_dir, near))
-    command = "generate" if recipe.task == "language" else recipe.task
+    command = {"language": "generate", "vectors": "vectors neighbours"}.get(recipe.task, recipe.task)
     say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
 
 
@@ -108,6 +110,7 @@ NEEDED = {
     "classify": "a TSV, CSV or JSONL of texts and labels with data.columns",
     "compare": "a TSV, CSV or JSONL of two texts and a label with data.columns",
     "tag": "a .conllu, or a file of words and labels in columns",
+    "vectors": "a .txt, or a TSV, CSV or JSONL with data.columns",
 }
 
 

@@ -1,0 +1,108 @@
+"""Words as points: which are near, what lies where another's step leads, how alike two are."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.errors import UserError
+from glassformer.text.tokenizer import Tokenizer
+
+Guess = Callable[[str], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Near:
+    word: str
+    cosine: float
+
+
+class Space:
+    """Words and their vectors (V, D), all brought to length 1: a dot product is a cosine.
+
+    `normalise` turns a word as typed into a word as the vocabulary has it; `guess` may give a vector to one that is in none.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        vectors: Tensor,
+        *,
+        normalise: Callable[[str], str] = lambda word: word,
+        guess: Guess = lambda word: None,
+    ) -> None:
+        self.words = list(words)
+        self.unit = F.normalize(vectors.float(), dim=1)
+        self._rows = {word: row for row, word in enumerate(self.words)}
+        self._normalise, self._guess = normalise, guess
+
+    def row(self, word: str) -> int | None:
+        """Where a word stands, as typed or as the vocabulary would have it."""
+        return self._rows.get(word, self._rows.get(self._normalise(word)))
+
+    def vector(self, word: str) -> Tensor:
+        """(D); of a word that is not in the vocabulary an error that names those of nearest spelling."""
+        row = self.row(word)
+        if row is not None:
+            return self.unit[row]
+        guessed = self._guess(self._normalise(word))
+        if guessed is None:
+            near = self.spelled_like(word)
+            hint = f" Nearest in spelling: {', '.join(near)}." if near else ""
+            raise UserError(f"The word {word!r} is not among the {len(self.words):,} of this vocabulary.{hint}")
+        return F.normalize(guessed.float(), dim=0)
+
+    def spelled_like(self, word: str, count: int = 3) -> list[str]:
+        """Words that differ little: of those that share a character with it and are about as long."""
+        characters = set(self._normalise(word))
+        likely = [other for other in self.words if abs(len(other) - len(word)) <= 3 and not characters.isdisjoint(other)]
+        return difflib.get_close_matches(self._normalise(word), likely, n=count, cutoff=0.5)
+
+    def similarity(self, a: str, b: str) -> float:
+        """cos(a, b)."""
+        return float(self.vector(a) @ self.vector(b))
+
+    def neighbours(self, word: str, count: int = 10) -> list[Near]:
+        return self.nearest(self.vector(word), count, without=[word])
+
+    def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[Near]:
+        """What is nearest to a − b + c, such as king − man + woman; the three themselves are left out."""
+        return self.nearest(self.vector(a) - self.vector(b) + self.vector(c), count, without=[a, b, c])
+
+    def nearest(self, vector: Tensor, count: int, without: Sequence[str] = ()) -> list[Near]:
+        """The words of largest cosine with a vector (D)."""
+        cosines = self.unit @ F.normalize(vector, dim=0)
+        for word in without:
+            if (row := self.row(word)) is not None:
+                cosines[row] = -torch.inf
+        best = cosines.topk(min(count, len(self.words)))
+        found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Near(self.words[row], cosine) for row, cosine in found if cosine > -torch.inf]
+
+
+def space_of(task: Any) -> Space:
+    """The words of any model: those it has vectors for, or the pieces of what it reads with their token embedding."""
+    if hasattr(task, "space"):
+        space: Space = task.space()
+        return space
+    return Space(*space_words(task))
+
+
+def space_words(task: Any) -> tuple[list[str], Tensor]:
+    """The words of a model's vocabulary, or its pieces that are text by themselves, and their vectors (V, D)."""
+    tokenizer: Tokenizer = task.source if hasattr(task, "source") else task.tokenizer
+    vectors = task.model.vectors() if hasattr(task.model, "vectors") else embedding(task.model).detach()
+    words = tokenizer.words()
+    return list(words), vectors[list(words.values())]
+
+
+def embedding(model: nn.Module) -> Tensor:
+    """The token embedding (V, D) of what a model reads first."""
+    names = [name for name, _ in model.named_parameters() if name.endswith("embed.token.weight")]
+    if not names:
+        raise UserError("This model has no token embedding to look at.")
+    return model.get_parameter(names[0])

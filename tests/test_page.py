@@ -1,6 +1,8 @@
 """The page in real Chromium: every view of every model in both languages, drawn with the API's own numbers."""
 
+import csv
 import gzip
+import io
 import json
 import re
 import shutil
@@ -465,6 +467,118 @@ def test_a_head_is_switched_off_and_on(explorer: Explorer) -> None:
     assert not explorer.page.locator("[data-change], .notice").count()
 
 
+@browser_test
+def test_heads_that_are_off_are_off_for_the_next_token_and_the_beam(explorer: Explorer) -> None:
+    off = {"edits": [{"kind": "head-off", "path": f"decoder.{layer}.cross", "head": 1} for layer in (0, 1)]}
+    place = {"lang": "en", "model": TRANSLATOR, "text": SENTENCE, "off": "decoder.0.cross:1,decoder.1.cross:1"}
+    explorer.go(view="next", **place)
+    told = explorer.server.ask("/api/next", {"model": TRANSLATOR, "text": SENTENCE, **off})
+    row = explorer.page.locator("[data-token]").first
+    assert int(row.get_attribute("data-token") or 0) == told["top"][0]["id"]
+    logit = float(row.locator("[data-stage=logit]").inner_text().replace("\u2212", "-"))
+    assert logit == pytest.approx(told["top"][0]["logit"], abs=1e-3)
+    explorer.go(view="translate", **place)
+    explorer.page.wait_for_selector("[data-node]")
+    found, plain = (explorer.server.ask("/api/beam", {"model": TRANSLATOR, "text": SENTENCE, **more}) for more in (off, {}))
+    scores = [f"{each['score']:.4f}".replace("-", "\u2212") for each in found["answers"]]
+    shown = explorer.page.locator(".answers li").all_inner_texts()
+    assert [one.rpartition(" ")[2] for one in shown] == scores
+    explorer.click(".notice button")
+    explorer.page.wait_for_function(
+        "(text) => document.querySelector('.answers li').innerText.includes(text)",
+        arg=f"{plain['answers'][0]['score']:.4f}".replace("-", "\u2212"),
+    )
+
+
+# -- tokens
+
+
+@browser_test
+@pytest.mark.parametrize("model", ["fill", "language", TRANSLATOR])
+def test_every_token_has_its_text(explorer: Explorer, model: str) -> None:
+    explorer.go(view="walk", lang="en", step="logits", **beginning(explorer.server, model))
+    explorer.page.wait_for_function("() => !/#\\d/.test(document.querySelector('main').innerText)")
+    shown = explorer.page.locator("[data-token]").all()
+    ids = [int(row.get_attribute("data-token") or 0) for row in shown]
+    words = {word["id"]: word["text"] for word in explorer.server.ask("/api/words", {"model": model, "ids": ids})["words"]}
+    plain = [(row, words[id]) for row, id in zip(shown, ids, strict=True) if words[id].isprintable() and words[id].strip()]
+    assert len(plain) > 3 and all(row.locator(".word span").inner_text() == word for row, word in plain)
+
+
+@browser_test
+def test_the_saved_distribution_has_the_texts_of_all_tokens(explorer: Explorer) -> None:
+    explorer.go(view="next", lang="en", model=TRANSLATOR, text=SENTENCE)
+    with explorer.page.expect_download() as download:
+        explorer.page.locator(".curve .saves").get_by_text("CSV", exact=True).click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_bytes().decode("utf-8-sig"), newline="")))
+    assert len(rows) == 6000
+    ids = [int(row["id"]) for row in rows[:3] + rows[-3:]]
+    words = explorer.server.ask("/api/words", {"model": TRANSLATOR, "ids": ids})["words"]
+    assert [row["token"] for row in rows[:3] + rows[-3:]] == [word["text"] for word in words]
+
+
+@browser_test
+@pytest.mark.parametrize(("language", "word"), [("en", "unknown"), ("zh", "未知")])
+def test_a_word_that_the_model_does_not_know_is_marked(explorer: Explorer, language: str, word: str) -> None:
+    explorer.go(view="walk", lang=language, model="intents", text="wake me at noonish tomorrow")
+    assert explorer.page.locator(".chip.unknown").all_inner_texts() == [f"noonish\n{word}\n3"]
+    explorer.click("[data-view=attention]")
+    assert word in explorer.text(".words .chip.unknown")
+
+
+@browser_test
+def test_the_bytes_of_one_character_are_shown(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text="\U0001f600")
+    shown = [one.partition("\n")[0] for one in explorer.page.locator(".chip").all_inner_texts()]
+    assert shown[1:-1] == ["\U0001f600", "<0x9F>", "<0x98>", "<0x80>"]
+    explorer.go(view="attention", lang="en", model=TRANSLATOR, text="\U0001f600", attention="encoder.0.self", merge=1)
+    assert explorer.page.locator(".words .chip").all_inner_texts()[1] == "\U0001f600"
+
+
+# -- answers
+
+
+@browser_test
+@pytest.mark.parametrize("place", [{"view": "translate"}, {"view": "walk", "step": "answer"}])
+def test_of_many_labels_the_first_are_shown(explorer: Explorer, place: dict[str, str]) -> None:
+    explorer.go(lang="en", **beginning(explorer.server, "intents"), **place)
+    assert explorer.page.locator("[data-label]").count() == 10
+    explorer.click("[data-control=labels]")
+    assert explorer.page.locator("[data-label]").count() == 151
+
+
+@browser_test
+def test_the_answer_is_that_of_the_text_beside_it(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    answer = explorer.trace["answer"]["text"]
+    assert answer in explorer.text(".answer")
+    waits: list[Any] = []
+    explorer.page.route("**/api/trace", lambda route: waits.append(route))
+    explorer.page.locator("textarea").fill("好久不见。")
+    explorer.page.locator("textarea").press("Enter")
+    explorer.page.wait_for_selector(".answer:has-text('Computing')")
+    assert answer not in explorer.text(".answer")
+    waits[0].continue_()
+    explorer.page.unroute("**/api/trace")
+    explorer.page.wait_for_selector(".answer b")
+    new = explorer.settle().trace["answer"]["text"]
+    assert new in explorer.text(".answer")
+    explorer.page.locator("textarea").fill("好 " * 600)
+    explorer.page.locator("textarea").press("Enter")
+    explorer.page.wait_for_selector(".problem")
+    assert new not in explorer.text(".answer") and explorer.page.locator("main.old").count()
+    explorer.wrong.clear()  # the 422
+
+
+@browser_test
+def test_the_mask_says_where_it_hides(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="decoder.0.self.masked")
+    assert "s>t" in re.sub(r"\s", "", explorer.page.locator(".formula math").text_content() or "")
+    for step in ("encoder.0.self.masked", "decoder.0.cross.masked"):
+        explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step=step)
+        assert "nothing is hidden" in explorer.text(".side") and not explorer.page.locator(".formula").count()
+
+
 # -- next token
 
 
@@ -498,6 +612,22 @@ def test_the_next_token_is_chosen_as_the_server_does(explorer: Explorer, model: 
             shown = row.locator("[data-stage=final]").inner_text()
             assert shown == (f"{100 * each['final']:.1f} %" if each["final"] >= 0.0005 else shown)
             assert (shown == "–") == (each["final"] == 0)
+
+
+@browser_test
+def test_a_text_that_has_ended_does_not_go_on(explorer: Explorer) -> None:
+    explorer.go(view="next", lang="en", model=TRANSLATOR, text=SENTENCE, written="46,2")
+    assert "finished" in explorer.text("main .middle") and not explorer.page.locator("[data-token], [data-drawn]").count()
+    explorer.page.get_by_role("button", name="Undo").click()
+    explorer.page.wait_for_selector("[data-token]")
+
+
+@browser_test
+def test_a_language_model_shows_what_it_goes_on_from(explorer: Explorer) -> None:
+    explorer.go(view="next", lang="en", model="tang", text="春风")
+    assert explorer.page.locator(".chips").first.locator(".chip").all_inner_texts() == ["<bos>", "春", "风"]
+    explorer.click("[data-view=translate]")
+    assert explorer.page.locator(".facts dt").all_inner_texts() == ["T", "V"]  # no source, no S
 
 
 # -- links, files, themes
@@ -546,6 +676,28 @@ def test_what_is_drawn_can_be_saved(explorer: Explorer, tmp_path: Path) -> None:
                 assert np.array(rows, float) == pytest.approx(numbers, abs=1e-6)
 
 
+@browser_test
+@pytest.mark.parametrize("text", [SENTENCE, "He went to the hospital yesterday because he was ill."])
+def test_the_end_of_the_answer_is_in_sight(explorer: Explorer, text: str) -> None:
+    """In the tree of a beam, whether it fits or scrolls; and if it scrolls, that is said."""
+    explorer.go(view="translate", lang="en", model=TRANSLATOR, text=text)
+    explorer.page.wait_for_selector(".node.best.finished")
+    explorer.page.wait_for_timeout(100)
+    frame, end = (explorer.page.locator(one).bounding_box() for one in (".scroll", ".node.best.finished"))
+    assert frame and end and frame["x"] <= end["x"] and end["x"] + end["width"] <= frame["x"] + frame["width"]
+    scrolls = explorer.page.evaluate("(([one]) => one.scrollWidth > one.clientWidth)(document.querySelectorAll('.scroll'))")
+    assert explorer.page.locator("[data-scrolls]").count() == scrolls == (text != SENTENCE)
+
+
+@browser_test
+def test_the_skip_link_leads_past_the_map(explorer: Explorer) -> None:
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.page.locator("a.skip").focus()
+    explorer.page.keyboard.press("Enter")
+    explorer.page.keyboard.press("Tab")
+    assert explorer.page.evaluate("document.activeElement.closest('.middle') !== null")
+
+
 # -- bad input
 
 
@@ -573,7 +725,31 @@ def test_refusals_are_sentences_and_the_page_goes_on(explorer: Explorer) -> None
     assert not explorer.page.locator(".problem").count() and explorer.page.locator("main.work").count()
     explorer.go(view="walk", lang="zh", model="no-such-model", text="x")
     assert "没有这个模型" in explorer.text(".problem") and explorer.page.locator("main.work").count()
+    assert explorer.page.locator("textarea").input_value() == "x"  # the text of the link stays
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text="a" * 5000)
+    assert "5\u202f000 characters; 4\u202f000 are" in explorer.text(".problem")
     explorer.wrong.clear()
+
+
+@browser_test
+def test_two_texts_to_begin_with(explorer: Explorer) -> None:
+    told = next(each for each in explorer.server.ask("/api/models")["models"] if each["id"] == "compare")
+    explorer.go(view="walk", lang="en", model="compare")
+    typed = [one.input_value() for one in explorer.page.locator("textarea").all()]
+    assert typed == [told["examples"][0], told["seconds"][0]]
+    explorer.wrong.clear()  # they are too long for so small a model
+
+
+@browser_test
+def test_a_folder_that_cannot_be_read_is_named(browser: "Browser", tmp_path: Path) -> None:
+    folder = make(tmp_path / "torn", "classify")
+    (folder / "model.safetensors").write_bytes(b"x")
+    server = Server(TRANSLATOR, folder)
+    explorer = Explorer(browser, server)
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    assert "torn" in explorer.text(".unreadable") and "not a whole safetensors file" in explorer.text(".unreadable")
+    explorer.close()
+    server.stop()
 
 
 @browser_test
@@ -585,6 +761,24 @@ def test_a_recording_that_was_dropped_is_made_again(explorer: Explorer) -> None:
     explorer.page.wait_for_function("() => document.querySelectorAll('.head canvas').length > 0")
     assert len(explorer.traces) == 2 and not explorer.page.locator(".problem").count()
     explorer.wrong.clear()  # the 410 that told it
+
+
+@browser_test
+def test_a_recording_that_is_made_again_leaves_no_complaint(explorer: Explorer) -> None:
+    """Several requests find that it is gone: the last of them after it has been made again."""
+    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    for i in range(18):
+        explorer.server.ask("/api/trace", {"model": "classify", "text": f"the cat {i}"})
+    held: list[Any] = []
+    explorer.page.route("**/api/trace/*/tensor/**", lambda route: route.continue_() if held else held.append(route))
+    explorer.page.locator("[data-view=attention]").click()
+    while len(explorer.traces) < 2:
+        explorer.page.wait_for_timeout(50)
+    explorer.page.wait_for_function("() => document.querySelectorAll('.head canvas').length > 0")
+    held[0].continue_()
+    explorer.settle()
+    assert not explorer.page.locator(".problem").count(), explorer.text(".problem")
+    explorer.wrong.clear()  # the 410s
 
 
 @browser_test

@@ -39,6 +39,7 @@ export const en = {
     seconds: (s: string) => `computed in ${s} s`,
     size: (parameters: string, megabytes: string) => `${parameters} parameters, ${megabytes} MB`,
     untraced: "The text has changed since it was traced.",
+    unreadable: "Cannot be read:",
   },
   tasks: {
     translate: "translates", language: "writes on", fill: "fills gaps", classify: "classifies", tag: "labels words", compare: "compares two texts",
@@ -49,7 +50,11 @@ export const en = {
     label: "Answer",
     score: "Score",
     none: "nothing",
+    allLabels: (n: string) => `Show all ${n}`,
+    fewLabels: "Show fewer",
   },
+  unknown: "unknown",
+  unknownHint: "The vocabulary has no such word: the model reads <unk> instead.",
 
   map: {
     title: "The model",
@@ -72,6 +77,7 @@ export const en = {
     preNorm: "normalises before each part",
     postNorm: "normalises after each part",
     open: "Show the map",
+    fromZero: "Names such as encoder.0.self[0] count from 0, titles such as “Layer 1” from 1.",
   },
 
   walk: {
@@ -226,6 +232,7 @@ export const en = {
     answers: "Finished, best first",
     pick: "Choose a node to see its numbers.",
     hidePruned: "Hide the dropped branches",
+    scrolls: "The tree is wider than its frame: scroll sideways.",
     notForReaders: "This model reads a text and answers in one pass; it writes nothing, so there are no rounds and no beam.",
     itsAnswer: "Its answer",
     go: "Look at its attention",
@@ -277,7 +284,7 @@ export const en = {
 
   export: { title: "Save", link: "Link" },
 
-  tooLong: (sentence: string, length: number, limit: number, unit: "characters" | "tokens") =>
+  tooLong: (sentence: string, length: string, limit: string, unit: "characters" | "tokens") =>
     `${sentence} It has ${length} ${unit}; ${limit} are the limit.`,
   errors: {
     "too-long": "The text is too long.",

@@ -41,11 +41,14 @@ export const zh: Words = {
     seconds: (s) => `用时 ${s} 秒`,
     size: (parameters, megabytes) => `${parameters} 个参数，${megabytes} MB`,
     untraced: "文本已改动，尚未重新计算。",
+    unreadable: "无法读取：",
   },
   tasks: {
     translate: "翻译", language: "续写", fill: "填空", classify: "分类", tag: "逐词标注", compare: "比较两段文本",
   },
-  answer: { translation: "译文", continuation: "续文", label: "答案", score: "分数", none: "无" },
+  answer: { translation: "译文", continuation: "续文", label: "答案", score: "分数", none: "无", allLabels: (n) => `显示全部 ${n} 个`, fewLabels: "收起" },
+  unknown: "未知",
+  unknownHint: "词表里没有这个词，模型读到的是 <unk>。",
 
   map: {
     title: "模型",
@@ -68,6 +71,7 @@ export const zh: Words = {
     preNorm: "在每个部分之前归一化",
     postNorm: "在每个部分之后归一化",
     open: "展开结构图",
+    fromZero: "encoder.0.self[0] 这样的名称从 0 数起，“第 1 层”这样的标题从 1 数起。",
   },
 
   walk: {
@@ -222,6 +226,7 @@ export const zh: Words = {
     answers: "写完的句子，好的在前",
     pick: "选一个节点，看它的数。",
     hidePruned: "隐藏被舍弃的分支",
+    scrolls: "树比框宽，可左右滚动。",
     notForReaders: "这个模型读一遍文本就给出答案，不写任何东西，所以没有轮次，也没有束搜索。",
     itsAnswer: "它的答案",
     go: "看它的注意力",

@@ -21,7 +21,7 @@ export interface Model {
   megabytes: number;
   options: Record<string, unknown>;
   vocabulary: number;
-  eos?: number | null;
+  eos: number | null; // the token that ends what it writes
   max_length: number;
   languages?: string[];
   both_ways?: boolean;
@@ -37,6 +37,7 @@ export interface Token {
   start: number | null;
   end: number | null;
   special: boolean;
+  unknown: boolean; // the vocabulary has no such word
   log_prob?: number | null;
 }
 
@@ -86,6 +87,7 @@ export interface Trace {
   model: string;
   task: string;
   text: string;
+  second: string | null;
   to: string | null;
   seconds: number;
   source: Token[];
@@ -259,7 +261,7 @@ function floats(buffer: ArrayBuffer): Float32Array {
 const part = encodeURIComponent;
 
 export const api = {
-  models: () => get<{ models: Model[]; default: string | null; words?: boolean }>("api/models"),
+  models: () => get<{ models: Model[]; default: string | null; problems: Record<string, string> }>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
@@ -269,8 +271,7 @@ export const api = {
     numbers(await polite(`api/trace/${part(id)}/tensor/${part(name)}?${query}`)),
   next: (body: NextAsk) => post<Next>("api/next", body),
   logits: async (body: NextAsk) => (await numbers(await send("api/next", { ...body, full: true }))).data,
-  beam: (body: { model: string; text: string; to: string | null; beam: number; length_penalty: number }) =>
-    post<Beam>("api/beam", body),
+  beam: (body: BeamAsk) => post<Beam>("api/beam", body),
   words: (model: string, ids: number[]) =>
     post<{ words: { id: number; text: string; special: boolean }[] }>("api/words", { model, ids }),
 };
@@ -284,4 +285,14 @@ export interface NextAsk {
   top_k: number;
   top_p: number;
   seed: number;
+  edits: Edit[];
+}
+
+export interface BeamAsk {
+  model: string;
+  text: string;
+  to: string | null;
+  beam: number;
+  length_penalty: number;
+  edits: Edit[];
 }

@@ -8,6 +8,7 @@ export interface Group {
   name: string;
   members: number[]; // of the tokens
   special: boolean;
+  unknown: boolean;
 }
 
 const HAN = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u;
@@ -29,14 +30,20 @@ export function group(tokens: Token[], text: string, options: { special: boolean
     const open = out.at(-1);
     if (options.merge && open && before && !before.special && !one.special && continues(before, one, letters)) {
       open.members.push(i);
-      open.name += one.text;
-    } else out.push({ name: one.text, members: [i], special: one.special });
+      open.unknown ||= one.unknown;
+      if (!shares(before, one)) open.name += one.text;
+    } else out.push({ name: one.text, members: [i], special: one.special, unknown: one.unknown });
   });
   return out.map((one) => ({ ...one, name: token(one.name) }));
 }
 
+/** Bytes of one character cover the same place, and the first of them has the character as its text. */
+function shares(before: Token, one: Token): boolean {
+  return one.start !== null && one.start === before.start && one.end === before.end;
+}
+
 function continues(before: Token, one: Token, letters: string[]): boolean {
-  if (one.text === "" || (one.start !== null && one.start === before.start && one.end === before.end)) return true;
+  if (shares(before, one)) return true;
   if (one.start === null || before.end === null || one.start !== before.end) return false;
   const left = letters[before.end - 1];
   const right = letters[one.start];

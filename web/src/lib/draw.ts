@@ -260,7 +260,7 @@ function labels(
   ctx.restore();
   ctx.save();
   ctx.beginPath();
-  ctx.rect(l.gutter - 2, 0, port.w - l.gutter + 2, l.header);
+  ctx.rect(l.gutter - 10, 0, port.w - l.gutter + 10, l.header); // the first label is wider than a narrow column
   ctx.clip();
   const across = every(l.cw, l.upright ? 13 : look.colLabels ? 1 : width(String(grid.cols)) + 8);
   for (let c = c0; c < c1; c++) {

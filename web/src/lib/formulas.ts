@@ -1,7 +1,7 @@
 /** The formula of each step as MathML, which browsers draw by themselves. The same in both languages. */
 
 import type { Model } from "./api";
-import type { Step } from "./steps";
+import { causal, type Step } from "./steps";
 
 const i = (x: string) => `<mi>${x}</mi>`;
 const o = (x: string) => `<mo>${x}</mo>`;
@@ -83,7 +83,7 @@ export function formula(model: Model, step: Step): string[] {
     case "scaled":
       return model.options["scores"] === "additive" ? [] : [frac(i("Q") + transposed(i("K")), root(dk))];
     case "masked":
-      return [sub(i("S"), `<mrow>${i("t")}${i("s")}</mrow>`) + eq + o("−") + n("∞")];
+      return causal(step) ? [sub(i("S"), `<mrow>${i("t")}${i("s")}</mrow>`) + eq + o("−") + n("∞") + o(",") + i("s") + o("&gt;") + i("t")] : [];
     case "pattern":
       return [
         sub(i("A"), `<mrow>${i("t")}${i("s")}</mrow>`) + eq +

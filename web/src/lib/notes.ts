@@ -2,13 +2,12 @@
 
 import type { Words } from "../i18n/en";
 import type { Model, Trace } from "./api";
-import type { Step } from "./steps";
+import { causal, type Step } from "./steps";
 
 export function notes(w: Words, model: Model, trace: Trace, step: Step): string[] {
   const n = w.notes;
   const o = model.options;
   const cross = step.path.endsWith(".cross");
-  const causal = step.stack === "decoder" && !cross;
   switch (step.kind) {
     case "token":
       return [...(model.kind === "transformer" ? [n.scaledEmbedding] : []), ...(o["positions"] === "rotary" ? [n.rotary] : [])];
@@ -24,7 +23,7 @@ export function notes(w: Words, model: Model, trace: Trace, step: Step): string[
     case "scores":
       return [...(cross ? [n.crossRead] : []), ...(o["scores"] === "additive" ? [n.additive] : [])];
     case "masked":
-      return [causal ? n.causal : n.open];
+      return [causal(step) ? n.causal : n.open];
     case "ffnAct":
       return [{ relu: n.relu, silu: n.silu, swiglu: n.swiglu }[String(o["activation"])] ?? n.gelu];
     case "logits":

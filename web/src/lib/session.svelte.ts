@@ -12,9 +12,10 @@ class Session {
   edited: Trace | null = $state.raw(null);
   busy = $state(false);
   problem: Refusal | null = $state.raw(null);
-  spells = false; // whether the server spells any token of a vocabulary
+  unreadable: Record<string, string> = $state.raw({}); // folders of models that cannot be read, and why
   private turn = 0;
-  private renewed = 0;
+  private renewed = 0; // when a trace that was dropped was made again
+  private renewing = false;
   private ran = ""; // what was traced last, and with which heads off
   private switched = "";
 
@@ -27,18 +28,30 @@ class Session {
     return this.models.find((model) => model.id === place.model) ?? null;
   }
 
+  /** The edits of what is drawn. */
+  get edits(): Edit[] {
+    return this.edited?.edits ?? [];
+  }
+
+  /** Whether what is drawn is what the person asked for: not while it is computed, nor after it was refused. */
+  get current(): boolean {
+    if (!this.trace) return false;
+    const { text, second, to } = this.trace;
+    return text === place.text && (second === null || second === place.second) && (!place.to || place.to === to);
+  }
+
   async begin(): Promise<void> {
     try {
-      const [{ models, default: first, words }, { rows }] = await Promise.all([api.models(), api.notation()]);
-      this.spells = words ?? false;
+      const [{ models, default: first, problems }, { rows }] = await Promise.all([api.models(), api.notation()]);
       this.models = models;
+      this.unreadable = problems;
       this.notation = rows;
       if (!models.some((model) => model.id === place.model)) {
         if (place.model) this.problem = new Refusal("unknown-model", place.model, { model: place.model });
         place.model = first || (models[0]?.id ?? "");
-        place.text = "";
       }
       if (!place.text) place.text = this.model?.examples[0] ?? "";
+      if (!place.second) place.second = this.model?.seconds?.[0] ?? "";
       const missing = this.problem;
       await this.run();
       this.problem ??= missing;
@@ -82,8 +95,6 @@ class Session {
       if (turn !== this.turn) return;
       this.base = trace;
       this.edited = edited;
-      learn(model.id, [...trace.target, ...(model.task === "fill" ? trace.source : [])].filter((one) => one.text !== ""));
-      learn(model.id, trace.answer.candidates?.flat() ?? []);
     } catch (error) {
       if (turn === this.turn) this.report(error);
     } finally {
@@ -94,33 +105,46 @@ class Session {
   /** Switches heads off and on again. */
   async switchHeads(off: string[]): Promise<void> {
     const base = this.base;
+    const before = place.off;
     this.switched = off.join();
     if (!base) return;
     const turn = ++this.turn;
+    place.off = off;
     this.busy = true;
     this.problem = null;
     try {
       const edited = off.length ? await api.edit(base.id, asEdits(off)) : null;
-      if (turn !== this.turn) return;
-      place.off = off;
-      this.edited = edited;
+      if (turn === this.turn) this.edited = edited;
     } catch (error) {
-      if (turn === this.turn) this.report(error);
+      if (turn !== this.turn) return;
+      this.report(error);
+      if (!this.renewing) this.stay(before);
     } finally {
       if (turn === this.turn) this.busy = false;
     }
   }
 
-  /** Shows what went wrong. A trace that the server has dropped is made again, once in a while. */
+  /** The heads are as they were. */
+  private stay(off: string[]): void {
+    this.switched = off.join();
+    place.off = off;
+  }
+
+  /** Shows what went wrong, unless it is being mended. */
   report(error: unknown): void {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const problem = error instanceof Refusal ? error : new Refusal("page", String(error));
-    if (problem.code === "expired" && Date.now() - this.renewed > 10_000) {
-      this.renewed = Date.now();
-      void this.run();
-      return;
-    }
-    this.problem = problem;
+    if (problem.code !== "expired" || !this.renew(problem.details["id"])) this.problem = problem;
+  }
+
+  /** A trace that the server has dropped is made again, once in a while. Who asked for an earlier one need not know. */
+  private renew(id: unknown): boolean {
+    if (this.renewing || (id !== this.base?.id && id !== this.edited?.id)) return true;
+    if (Date.now() - this.renewed < 10_000) return false;
+    this.renewed = Date.now();
+    this.renewing = true;
+    void this.run().finally(() => (this.renewing = false));
+    return true;
   }
 }
 
@@ -135,48 +159,32 @@ export const session = new Session();
 
 // -- texts of vocabulary ids
 
+const AT_ONCE = 1000; // ids that the server spells in one answer
 const texts = $state<Record<string, string>>({});
-const asked = new Set<string>();
+const asked = new Map<string, Promise<void>>(); // what has been asked for, and when it will be here
 
 /** The text of an id of the vocabulary the model writes in; `#id` until the server has said it. */
 export function wordOf(id: number): string {
   return texts[`${place.model} ${id}`] ?? `#${id}`;
 }
 
-export function learn(model: string, words: { id: number; text: string }[]): void {
-  for (const { id, text } of words) {
-    const key = `${model} ${id}`;
-    asked.add(key);
-    if (texts[key] !== text) texts[key] = text;
-  }
-}
-
-/** The texts of the likeliest tokens after those that the decoder has read up to a position. */
-export async function learnAt(trace: Trace, position: number): Promise<void> {
-  if (session.spells || !trace.target.length) return;
-  const key = `${trace.model} ${trace.text} ${trace.to} ${position}`;
-  if (asked.has(key)) return;
-  asked.add(key);
-  const written = trace.target.slice(1, position + 1).map((one) => one.id);
-  if (written.length + 3 > (session.model?.max_length ?? 0)) return; // no room for one more
-  const ask = { model: trace.model, text: trace.task === "translate" ? trace.text : "", to: trace.to, written };
-  try {
-    learn(trace.model, (await api.next({ ...ask, temperature: 1, top_k: 0, top_p: 1, seed: 0 })).top);
-  } catch (error) {
-    session.report(error);
-  }
-}
-
+/** Asks for the texts of those ids that are not known yet; done when all are here. */
 export async function learnWords(ids: Iterable<number>): Promise<void> {
-  if (!session.spells) return;
   const model = place.model;
-  const fresh = [...new Set(ids)].filter((id) => !asked.has(`${model} ${id}`)).slice(0, 1000);
-  if (!fresh.length) return;
-  fresh.forEach((id) => asked.add(`${model} ${id}`));
-  try {
-    learn(model, (await api.words(model, fresh)).words);
-  } catch (error) {
-    fresh.forEach((id) => asked.delete(`${model} ${id}`));
-    session.report(error);
-  }
+  const wanted = [...new Set(ids)];
+  const fresh = wanted.filter((id) => !asked.has(`${model} ${id}`));
+  for (let i = 0; i < fresh.length; i += AT_ONCE) askFor(model, fresh.slice(i, i + AT_ONCE));
+  await Promise.all(new Set(wanted.map((id) => asked.get(`${model} ${id}`))));
+}
+
+function askFor(model: string, ids: number[]): void {
+  const keys = ids.map((id) => `${model} ${id}`);
+  const coming = api.words(model, ids).then(
+    ({ words }) => words.forEach(({ id, text }) => (texts[`${model} ${id}`] = text)),
+    (error) => {
+      keys.forEach((key) => asked.delete(key));
+      session.report(error);
+    },
+  );
+  keys.forEach((key) => asked.set(key, coming));
 }

@@ -178,6 +178,11 @@ function split(path: string): [string, string] {
   return [path.slice(0, at), path.slice(at + 1)];
 }
 
+/** Whether what comes later is hidden from a token at this step. */
+export function causal(step: Step): boolean {
+  return step.stack === "decoder" && !step.path.endsWith(".cross");
+}
+
 export function walk(model: Model, trace: Trace): Step[] {
   return new Walk(model, trace).run();
 }

@@ -67,7 +67,8 @@ class Recorder:
             found = self.edits[path](whole)
             if found is not whole:
                 self.edited.add(path)
-                x = whole[:, row] = found[:, row].clone()
+                x = found[:, row].clone()
+                whole[:, row] = x.detach()
         return x
 
     def _check_size(self, x: Tensor) -> None:

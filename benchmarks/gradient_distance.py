@@ -8,7 +8,7 @@ import csv
 from pathlib import Path
 
 from glassformer import charts
-from glassformer.gradients import norms_by_distance
+from glassformer.distance import norms_by_distance
 
 MODELS = {
     "plain RNN": {"kind": "rnn", "cell": "plain"},

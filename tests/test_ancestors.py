@@ -16,7 +16,7 @@ from glassformer import config, edits
 from glassformer.config import RnnOptions, from_dict
 from glassformer.errors import UserError
 from glassformer.explain import explain
-from glassformer.gradients import norms_by_distance
+from glassformer.distance import norms_by_distance
 from glassformer.models.rnn import RecurrentTranslator
 from glassformer.models.stack import parameters
 from glassformer.notation import TABLE

@@ -278,7 +278,7 @@ class TestModels:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(store, "BUNDLED", tmp_path / "bundled")
         result = glassformer("models")
-        assert (result.code, result.out) == (0, "") and "none was trained" in result.err
+        assert (result.code, result.out) == (0, "") and "none is in runs" in result.err
         shutil.copytree(model, tmp_path / "runs" / "backwards")
         (tmp_path / "runs" / "broken").mkdir()
         (tmp_path / "runs" / "broken" / "model.safetensors").touch()

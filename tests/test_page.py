@@ -253,10 +253,11 @@ DRAWN = """() => [...document.querySelectorAll('.matrix')].map((matrix) => {
     Math.min(rows, Math.floor((canvas.height - header) / ch)),
     Math.min(cols, Math.floor((canvas.width - gutter) / cw)),
   ];
-  const inside = (size) => (size < 10 ? size / 2 : Math.max(1.3, size * 0.14));
+  const inside = (size) => (size < 10 ? size / 2 : Math.max(2.1, size * 0.14)); // past a frame, before the number
+  const edge = cw < 10 && seen[1] > 2 ? 1 : 0; // the frame of a row covers most of a narrow first cell
   const cells = [];
   if (cw >= 2 && ch >= 2)
-    for (const row of new Set([0, seen[0] - 1])) for (const col of new Set([0, Math.floor(seen[1] / 2), seen[1] - 1])) {
+    for (const row of new Set([0, seen[0] - 1])) for (const col of new Set([edge, Math.floor(seen[1] / 2), seen[1] - 1 - edge])) {
       const at = [gutter + col * cw + inside(cw), header + row * ch + inside(ch)];
       const [r, g, b] = canvas.getContext('2d').getImageData(...at.map(Math.floor), 1, 1).data;
       cells.push({ row, col, colour: [r, g, b] });
@@ -284,6 +285,8 @@ def check_drawn(explorer: Explorer) -> int:
         if explorer.page.locator("[data-cell]").count()
         else ""
     )
+    index = explorer.page.locator("[data-cell]").first.get_attribute("data-index") if opened else None
+    column = int((index or "-9").rpartition(",")[2])
     for matrix in explorer.page.evaluate(DRAWN):
         numbers = whole(explorer.server, explorer.trace["id"], matrix)
         ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
@@ -291,7 +294,8 @@ def check_drawn(explorer: Explorer) -> int:
             x = numbers[cell["row"], cell["col"]]
             if not np.isfinite(x):
                 continue
-            if matrix["name"] == opened and min(matrix["rows"], matrix["cols"]) == 1:
+            narrow = matrix["cols"] > 100 and abs(cell["col"] - column) < 3
+            if matrix["name"] == opened and (narrow or min(matrix["rows"], matrix["cols"]) == 1):
                 continue  # the frame of the open cell may cover it
             at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
             near = ramp[max(0, at - 1) : at + 2]

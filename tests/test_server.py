@@ -598,7 +598,7 @@ def test_a_model_with_other_words_is_another(models: dict[str, Path], tmp_path: 
 
 
 def test_a_model_folder_comes_changes_and_goes(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RUNS", tmp_path)
+    monkeypatch.setattr(store, "HERE", (tmp_path,))
     monkeypatch.setattr(store, "BUNDLED", tmp_path / "none")
     with TestClient(create_app(Shelf(), Visitors()), base_url=LOCAL, raise_server_exceptions=False) as client:
         assert client.get("/api/models").json() == {"models": [], "default": None, "problems": {}}

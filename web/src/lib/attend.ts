@@ -50,12 +50,6 @@ function continues(before: Token, one: Token, letters: string[]): boolean {
   return left !== undefined && right !== undefined && joins(left, right);
 }
 
-export interface Weights {
-  data: Float32Array;
-  rows: Group[];
-  cols: Group[];
-}
-
 /** All weights of a layer's head, or their mean or maximum over its heads: T × S. */
 export async function weights(trace: Trace, name: string, heads: number[], over: "one" | "mean" | "max"): Promise<Float32Array> {
   const parts = await Promise.all(heads.map((head) => everything(trace, name, [head])));

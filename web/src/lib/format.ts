@@ -48,7 +48,3 @@ export function token(text: string): string {
       `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
     );
 }
-
-export function subscript(n: number): string {
-  return String(n).replace(/\d/g, (d) => "₀₁₂₃₄₅₆₇₈₉"[Number(d)]!);
-}

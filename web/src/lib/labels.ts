@@ -16,7 +16,7 @@ export function labels(model: Model, trace: Trace, name: string, axis: string): 
   return null;
 }
 
-/** A token of `text` as characters; tokens that share a character or stand for nothing are told apart by the server. */
+/** The letters of a tensor's axes. */
 export function axes(trace: Trace, name: string): string[] {
   return trace.tensors[name]?.axes ?? [];
 }

@@ -10,6 +10,7 @@ class Session {
   notation: Record<string, NotationRow> = $state.raw({});
   base: Trace | null = $state.raw(null);
   edited: Trace | null = $state.raw(null);
+  begun = $state(false); // the server has said which models there are
   busy = $state(false);
   problem: Refusal | null = $state.raw(null);
   unreadable: Record<string, string> = $state.raw({}); // folders of models that cannot be read, and why
@@ -43,6 +44,7 @@ class Session {
   async begin(): Promise<void> {
     try {
       const [{ models, default: first, problems }, { rows }] = await Promise.all([api.models(), api.notation()]);
+      this.begun = true;
       this.models = models;
       this.unreadable = problems;
       this.notation = rows;

@@ -33,7 +33,7 @@ test: .venv/.dev .venv/.browser .venv/.web
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/training_speed.py

@@ -712,7 +712,7 @@ def test_html_in_the_text_is_shown_and_never_run(explorer: Explorer) -> None:
     for view in VIEWS:
         explorer.go(view=view, lang="en", model=TRANSLATOR, text=text)
         assert not explorer.page.locator("main img, main script").count()
-    explorer.go(view="walk", lang="en", model="classify", text=text, step="answer")
+    explorer.go(view="walk", lang="en", model="classify", text="<b>x</b>", step="answer")
     assert "<b>" in explorer.text("main")  # the name of a label
 
 
@@ -795,7 +795,7 @@ def test_the_page_says_when_the_server_is_gone(browser: "Browser") -> None:
     explorer.page.locator("textarea").press("Enter")
     explorer.page.wait_for_selector(".problem")
     assert "still running" in explorer.text(".problem")
-    explorer.click("[data-view=attention]")
+    explorer.page.locator("[data-view=attention]").click()  # its matrices never come
     assert explorer.text("main")
     explorer.wrong.clear()
     explorer.close()

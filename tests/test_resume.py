@@ -171,9 +171,13 @@ class TestSignals:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(loop.Trainer, "_update", update)
-            assert glassformer(*tiny(tmp_path)).code == 130
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(loop.Trainer, "_update", update)
+                assert glassformer(*tiny(tmp_path)).code == 130
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert saved(tmp_path / "run") == []
         assert glassformer("train", tmp_path / "run").code == 0
 

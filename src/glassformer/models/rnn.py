@@ -10,6 +10,7 @@ from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.recurrent import Attending, Bidirectional, Hidden, Recurrent
+from glassformer.models.stack import initialise_xavier
 from glassformer.trace import tap
 
 
@@ -101,7 +102,7 @@ class RecurrentTranslator(nn.Module):
         self.encoder = Encoder(options, source_vocabulary)
         self.decoder = Decoder(options, target_vocabulary)
         self.output = nn.Linear(options.width, target_vocabulary)
-        _initialise(self)
+        initialise_xavier(self)
         if options.tie != "none":
             self.output.weight = self.decoder.embed.token.weight
         if options.tie == "all":
@@ -135,7 +136,7 @@ class RecurrentLanguage(nn.Module):
         self.options = options
         self.decoder = Decoder(options, vocabulary)
         self.output = nn.Linear(options.width, vocabulary, bias=False)
-        _initialise(self)
+        initialise_xavier(self)
         if options.tie != "none":
             self.output.weight = self.decoder.embed.token.weight
 
@@ -166,7 +167,7 @@ class RecurrentReader(nn.Module):
         self.pad = pad
         self.encoder = Encoder(options, vocabulary)
         self.head = head
-        _initialise(self)
+        initialise_xavier(self)
 
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
         """ids (B, T) → the last states (B, T, D)."""
@@ -181,13 +182,3 @@ class RecurrentReader(nn.Module):
 def _embedding(o: RnnOptions, vocabulary: int) -> Embedding:
     """Without positions: the order of the tokens is the order they are read in."""
     return Embedding(vocabulary, o.width, positions="none", max_length=o.max_length, dropout=o.dropout)
-
-
-def _initialise(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, Attention) and module.w is not None:
-            nn.init.normal_(module.w, std=module.d_k**-0.5)

@@ -93,6 +93,17 @@ class Stack(nn.Module):
         return (self.norm(x) if self.norm else x), tuple(states)
 
 
+def initialise_xavier(model: nn.Module) -> None:
+    """Every matrix as wide as its rows and columns ask for (Glorot and Bengio), no bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, Attention) and module.w is not None:
+            nn.init.normal_(module.w, std=module.d_k**-0.5)
+
+
 def initialise_small(model: nn.Module, depth: int) -> None:
     """GPT-2's and BERT's beginning: small normal numbers, and smaller ones where N blocks add up to the residual stream."""
     for name, module in model.named_modules():

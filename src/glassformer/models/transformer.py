@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from glassformer.config import TransformerOptions
 from glassformer.layers import masks
-from glassformer.layers.attention import Attention
-from glassformer.models.stack import Stack, State
+from glassformer.models.stack import Stack, State, initialise_xavier
 from glassformer.trace import tap
 
 
@@ -25,21 +24,12 @@ class Transformer(nn.Module):
         self.encoder = Stack(options, source_vocabulary, options.encoder_layers)
         self.decoder = Stack(options, target_vocabulary, options.decoder_layers, cross=True)
         self.output = nn.Linear(options.width, target_vocabulary, bias=options.output_bias)
-        self._initialise()
+        initialise_xavier(self)
+        nn.init.normal_(self.output.weight, std=options.width**-0.5)
         if options.tie != "none":
             self.output.weight = self.decoder.embed.token.weight
         if options.tie == "all":
             self.encoder.embed.token.weight = self.decoder.embed.token.weight
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, Attention) and module.w is not None:
-                nn.init.normal_(module.w, std=module.d_k**-0.5)
-        nn.init.normal_(self.output.weight, std=self.options.width**-0.5)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """source (B, S) and the target read so far (B, T) → the decoder's last states (B, T, D), of which `logits` predict."""

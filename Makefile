@@ -78,7 +78,7 @@ endef
 .venv/.web: web/package-lock.json | .venv/.created
 	@if command -v npm >/dev/null; then \
 	  echo "Installing the page's tools into web/node_modules."; \
-	  (cd web && npm ci --silent --no-audit --no-fund) && touch $@ || echo "npm failed: whether the page is built of its sources is not tested."; \
+	  (cd web && npm install --no-save --silent --no-audit --no-fund) && touch $@ || echo "npm failed: whether the page is built of its sources is not tested."; \
 	else \
 	  echo "There is no npm: whether the page is built of its sources is not tested."; \
 	fi

@@ -194,7 +194,7 @@ def test_the_page_is_small() -> None:
     assert 10_000 < size < 150_000
 
 
-@pytest.mark.skipif(not (WEB / "node_modules/vite").is_dir(), reason="needs the page's tools: cd web && npm ci")
+@pytest.mark.skipif(not (WEB / "node_modules/vite").is_dir(), reason="needs the page's tools: cd web && npm install --no-save")
 def test_the_built_page_is_of_this_source(tmp_path: Path) -> None:
     command = ["npx", "vite", "build", "--outDir", str(tmp_path / "page"), "--logLevel", "error"]
     subprocess.run(command, cwd=WEB, check=True, capture_output=True)

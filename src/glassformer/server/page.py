@@ -27,7 +27,7 @@ TYPES = {  # not the machine's own table, which may call a script plain text
 MISSING = """<!doctype html><meta charset="utf-8"><title>Glassformer</title>
 <h1>The page is not built</h1>
 <p>The server runs, and its API is described at <a href="/docs">/docs</a>. The page is made from <code>web/</code>:</p>
-<pre>cd web &amp;&amp; npm ci &amp;&amp; npm run build</pre>
+<pre>cd web &amp;&amp; npm install --no-save &amp;&amp; npm run build</pre>
 <p>Then load this address again.</p>
 """
 

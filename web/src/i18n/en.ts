@@ -2,7 +2,10 @@
 
 export const en = {
   tagline: "a Transformer you can see through",
-  views: { walk: "Walk", translate: "Translate", write: "Write", answer: "Answer", attention: "Attention", next: "Next token" },
+  views: {
+    walk: "Walk", translate: "Translate", write: "Write", answer: "Answer", attention: "Attention", next: "Next token",
+    gates: "Gates", whatif: "What if", compare: "Compare", tokens: "Tokens", vectors: "Vectors", training: "Training", learn: "Learn",
+  },
   viewHints: {
     walk: "Every step of one pass, in the order in which it is computed",
     translate: "The translation, word by word",
@@ -10,6 +13,13 @@ export const en = {
     answer: "What the model says of the text",
     attention: "Every head of every layer",
     next: "How one token is chosen from the whole vocabulary",
+    gates: "A recurrent network's gates over time",
+    whatif: "What changes if a part is switched off, lifted or replaced",
+    compare: "Two texts or two models, and their difference",
+    tokens: "How text becomes pieces and numbers",
+    vectors: "A vocabulary's vectors on a plane",
+    training: "Runs on this machine, and the film of a training",
+    learn: "Twelve short chapters, on the model you chose",
   },
 
   bar: {

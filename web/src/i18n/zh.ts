@@ -4,7 +4,10 @@ import type { Words } from "./en";
 
 export const zh: Words = {
   tagline: "看得透的 Transformer",
-  views: { walk: "逐步走", translate: "翻译", write: "续写", answer: "答案", attention: "注意力", next: "下一个词元" },
+  views: {
+    walk: "逐步走", translate: "翻译", write: "续写", answer: "答案", attention: "注意力", next: "下一个词元",
+    gates: "门控", whatif: "假如", compare: "对比", tokens: "词元", vectors: "词向量", training: "训练", learn: "学习",
+  },
   viewHints: {
     walk: "一次前向计算的每一步，按计算的先后",
     translate: "译文怎样一个词一个词写出来",
@@ -12,6 +15,13 @@ export const zh: Words = {
     answer: "模型对这段文本的回答",
     attention: "每一层的每一个头",
     next: "怎样从整个词表里选出一个词元",
+    gates: "循环网络的门随时间的变化",
+    whatif: "关掉、解除或替换某一部分后有什么变化",
+    compare: "两段文本或两个模型，以及它们的差",
+    tokens: "文本怎样变成词元和数字",
+    vectors: "词表的向量画在平面上",
+    training: "本机上的训练，以及训练过程的影片",
+    learn: "十二个短章，都用你选的模型",
   },
 
   bar: {

@@ -1,4 +1,5 @@
-/** The server's answers as types, and the calls that fetch them. Nothing else in the page talks to the network. */
+/** The server's answers as types, and the calls that fetch them. Nothing else in the page talks to the network: a view that brings its
+ * own calls makes them with get, post, send and numbers. */
 
 export interface MapStep {
   id: string;
@@ -227,15 +228,15 @@ async function refusal(response: Response): Promise<Refusal> {
   return new Refusal("status", `${response.status} ${response.statusText}`, { status: response.status });
 }
 
-async function get<T>(path: string): Promise<T> {
+export async function get<T>(path: string): Promise<T> {
   return (await polite(path)).json();
 }
 
-async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await send(path, body, signal)).json();
 }
 
-function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+export function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
   return polite(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -244,7 +245,7 @@ function send(path: string, body: unknown, signal?: AbortSignal): Promise<Respon
   });
 }
 
-async function numbers(response: Response): Promise<Tensor> {
+export async function numbers(response: Response): Promise<Tensor> {
   const data = floats(await response.arrayBuffer());
   const header = response.headers.get("X-Shape") ?? "";
   const shape = header === "" ? [] : header.split(",").map(Number);
@@ -258,7 +259,7 @@ function floats(buffer: ArrayBuffer): Float32Array {
   return Float32Array.from({ length: buffer.byteLength / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 
-const part = encodeURIComponent;
+export const part = encodeURIComponent;
 
 export const api = {
   models: () => get<{ models: Model[]; default: string | null; problems: Record<string, string> }>("api/models"),

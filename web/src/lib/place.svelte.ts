@@ -1,6 +1,8 @@
 /** Where the person is: everything that a link needs to show the same again. It is kept in the address after the #. */
 
-export const VIEWS = ["walk", "translate", "attention", "next"] as const;
+export const VIEWS = [
+  "walk", "translate", "attention", "next", "gates", "whatif", "compare", "tokens", "vectors", "training", "learn",
+] as const;
 export type View = (typeof VIEWS)[number];
 export type Language = "en" | "zh";
 
@@ -39,6 +41,20 @@ export interface Place {
   topP: number;
   seed: number;
   written: number[];
+  // gates
+
+  // what if
+
+  // compare
+
+  // tokens
+
+  // vectors
+
+  // training
+
+  // learn
+
 }
 
 function language(): Language {
@@ -77,6 +93,20 @@ const DEFAULTS: Place = {
   topP: 1,
   seed: 1,
   written: [],
+  // gates
+
+  // what if
+
+  // compare
+
+  // tokens
+
+  // vectors
+
+  // training
+
+  // learn
+
 };
 
 const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
@@ -84,6 +114,20 @@ const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   lang: ["en", "zh"],
   as: ["matrix", "arcs"],
   over: ["one", "mean", "max"],
+  // gates
+
+  // what if
+
+  // compare
+
+  // tokens
+
+  // vectors
+
+  // training
+
+  // learn
+
 };
 
 const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {

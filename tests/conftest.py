@@ -32,6 +32,14 @@ from glassformer.models.word2vec import Word2Vec
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
 settings.load_profile("glassformer")
 
+# The longest come first, so that no worker is left alone with one at the end; what one of them trains, others then find.
+FIRST = ("test_page.py", "test_training.py", "test_resume.py", "test_language.py", "test_server.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
 VOCABULARY = 11
 SIZES = TransformerOptions(width=16, heads=2, inner=24, encoder_layers=2, decoder_layers=2, dropout=0.0, max_length=32)
 VARIANTS: dict[str, dict[str, Any]] = {

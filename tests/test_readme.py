@@ -69,6 +69,11 @@ def test_translate_examples(workplace: Path) -> None:
     assert len((workplace / "out.txt").read_text(encoding="utf-8").splitlines()) == 3
 
 
+def test_ancestors_examples(workplace: Path) -> None:
+    script = next(body for body in blocks("README.md", "bash") if "zh-en-lstm" in body)
+    assert "strawberries" in run(script, workplace)
+
+
 def test_vectors_examples(workplace: Path) -> None:
     script = next(body for body in blocks("README.md", "bash") if "vectors neighbours" in body)
     (workplace / "pairs-of-words.tsv").write_text("coffee\ttea\t8\ncoffee\tdog\t1\ncat\t猫\t10\n", encoding="utf-8")

@@ -146,6 +146,19 @@ class TestSignals:
         assert glassformer(*tiny(tmp_path / "other", "training.average=3", f"training.updates={more}")).code == 0
         same_end(tmp_path / "other" / "run", folder)
 
+    def test_at_the_very_end_what_follows_is_stopped(self, monkeypatch, tmp_path):
+        """The model is there, whole; a race would not go on to its next recipe."""
+        original = loop.Trainer._finish
+
+        def finish(self, progress):
+            os.kill(os.getpid(), signal.SIGTERM)
+            original(self, progress)
+
+        monkeypatch.setattr(loop.Trainer, "_finish", finish)
+        result = glassformer(*tiny(tmp_path))
+        assert result.code == 143 and "Saved at update 12" in result.err
+        assert (tmp_path / "run" / "model.safetensors").exists() and (tmp_path / "run" / "card.md").exists()
+
     @pytest.mark.parametrize("stop", [1, 3, 5, 7, 8, 11])  # 3 and 8 are saved anyway
     def test_at_every_update(self, monkeypatch, tmp_path, trained, stop):
         """The moment is chosen exactly: the signal comes while that update is computed."""

@@ -29,7 +29,7 @@ from schemathesis.generation import GenerationMode
 from small_tasks import TEXTS
 
 from glassformer import config, store
-from glassformer.config import TokenizerOptions
+from glassformer.config import GenerationOptions, TokenizerOptions
 from glassformer.decoding.sampling import distribution
 from glassformer.errors import UserError
 from glassformer.notation import TABLE
@@ -413,6 +413,17 @@ def test_the_next_token(client: TestClient, name: str) -> None:
         assert found["tail"]["p"] == pytest.approx(1 - shown.sum().item(), abs=1e-5)
         assert client.post("/api/next", json={**asked, **options, "seed": 3}).json() == found
     assert len({client.post("/api/next", json={**asked, "seed": seed}).json()["drawn"]["id"] for seed in range(8)}) > 1
+
+
+def test_drawing_on_is_generating_with_that_seed(client: TestClient, models: dict[str, Path]) -> None:
+    language: Any = registry.load(models["language"])
+    options = GenerationOptions(max_tokens=20, temperature=1.5, top_k=40, top_p=0.9)
+    wanted = language.generate(TEXTS["language"][0], options, seed=7)[0].ids
+    asked = {"model": "language", "text": TEXTS["language"][0], "temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
+    written: list[int] = []
+    while len(written) < len(wanted):
+        written.append(client.post("/api/next", json={**asked, "written": written}).json()["drawn"]["id"])
+    assert written == wanted and len(set(written)) > 3
 
 
 OFF = [{"kind": "head-off", "path": "decoder.0.self", "head": 1}, {"kind": "no-scale", "path": "decoder.1.self"}]

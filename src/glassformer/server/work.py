@@ -346,7 +346,10 @@ def next_token(task: Any, logits: Tensor, asked: ToNext) -> dict[str, Any]:
     kept_k = sampling.distribution(logits, **step)  # type: ignore[arg-type]
     final = sampling.distribution(logits, **step, top_p=asked.top_p)  # type: ignore[arg-type]
     order = np.lexsort((np.arange(vocabulary), -logits.numpy().astype(np.float64)))[:SHOWN].tolist()
-    drawn = int(sampling.draw(final.unsqueeze(0), [torch.Generator().manual_seed(asked.seed)])[0])
+    luck = torch.Generator().manual_seed(asked.seed)
+    for _ in asked.written:  # what is written took a number each, so the draws are those of `glassformer generate --seed`
+        torch.rand(1, generator=luck, dtype=torch.float64)
+    drawn = int(sampling.draw(final.unsqueeze(0), [luck])[0])
     best = set(logits.topk(min(asked.top_k, vocabulary)).indices.tolist() if asked.top_k else order)
     shown = [
         {

@@ -70,8 +70,11 @@ def train_in(run: Path, recipe: Recipe, find: Find) -> tuple[Work, Progress]:
     with _lock(run):
         write_text(run / "recipe.toml", config.to_toml(recipe))
         work = prepare_run(recipe, run, find, say)
-        progress = Trainer(work, run).train()
+        trainer = Trainer(work, run)
+        progress = trainer.train()
         write_card(run, work, progress)
+        if trainer.signal:  # it came when there was nothing left to stop here, but perhaps in what called this
+            raise Stopped(trainer.signal, progress.update)
     return work, progress
 
 

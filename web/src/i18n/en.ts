@@ -236,7 +236,7 @@ export const en = {
     topK: "Top-k",
     topP: "Top-p",
     seed: "Seed",
-    seedNext: "each further token draws with the next seed",
+    seedNext: "token after token, the draws are those of glassformer generate with this seed",
     allK: "all",
     zeroK: "0 = all",
     draw: "Draw with this seed",

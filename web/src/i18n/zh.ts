@@ -230,7 +230,7 @@ export const zh: Words = {
     topK: "Top-k",
     topP: "Top-p",
     seed: "种子",
-    seedNext: "每多一个词元，就用下一个种子",
+    seedNext: "逐个抽下去，与同一种子的 glassformer generate 抽到的相同",
     allK: "全部",
     zeroK: "0 表示全部",
     draw: "用这个种子抽取",

@@ -306,7 +306,7 @@ class FilmOptions:
     """
 
     probes: tuple[str, ...] = ()  # none: no film
-    frames: int = number(30, low=2, high=500)  # from the fresh weights to the last update, closer together at the beginning
+    frames: int = number(30, low=2, high=120)  # from the fresh weights to the last update, closer together at the beginning
 
 
 Data = PairData | TextData | LabelData | TagData | WordData

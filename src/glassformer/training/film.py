@@ -83,7 +83,7 @@ class Recorder:
             greedy = replace(task.recipe.decoding, beam=1)
             found = task.translate_all([text for text, _ in self.probes], options=greedy)
             return [
-                {"text": one.text, "score": one.score, "log_probs": [*log_probs(task, trace)[1:], _end(task, trace)]}
+                {"text": one.text, "score": one.score, "log_probs": _rounded(task, trace, _end(task, trace))}
                 for one, trace in zip(found, passes, strict=True)
             ]
         if isinstance(task, Language):
@@ -93,7 +93,7 @@ class Recorder:
                 {
                     "text": one.text,
                     "score": sum(one.log_probs) / max(1, len(one.log_probs)),
-                    "log_probs": log_probs(task, trace)[1:],
+                    "log_probs": _rounded(task, trace),
                 }
                 for one, trace in zip(texts, passes, strict=True)
             ]
@@ -128,6 +128,11 @@ class Recorder:
 
 def _patterns(trace: Trace) -> dict[str, Tensor]:
     return {name.removesuffix(".pattern"): x for name, x in trace.items() if name.endswith(".pattern")}
+
+
+def _rounded(task: Task, trace: Trace, *more: float) -> list[float]:
+    """log p of each token that was given, and more; five digits are more than anybody reads."""
+    return [round(x, 5) for x in (*log_probs(task, trace), *more) if x is not None]
 
 
 def _end(task: Translate, trace: Trace) -> float:

@@ -141,7 +141,7 @@ def pack(run: Path, folder: Path, largest: int = LARGEST) -> int | None:
     film = read(run)
     if film is None:
         return None
-    patterns = {}
+    patterns: dict[str, Tensor] = {}
     for path in film.files:
         with safe_open(path, framework="pt") as file:
             patterns |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)

@@ -214,11 +214,11 @@ def _stamp(path: Path) -> str:
 
 
 def _newest(folder: Path) -> float:
-    """When something last came of it; bundled models stand behind what was trained here."""
+    """When it was begun, or gone on with; bundled models stand behind what was trained here."""
     if folder.parent == store.BUNDLED:
         return 0.0
     try:
-        return (folder / "log.jsonl").stat().st_mtime
+        return (folder / "recipe.toml").stat().st_mtime
     except OSError:
         return 1.0
 

@@ -37,8 +37,9 @@ def main() -> None:
     parser.add_argument("recipe", type=Path, nargs="?", default=Path("recipes/zh-en.toml"))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--updates", type=int, default=6, help="of a round")
+    parser.add_argument("--threads", type=int, default=0, help="0 means one per core")
     options = parser.parse_args()
-    recipe = config.read(options.recipe)
+    recipe = config.read(options.recipe, [f"training.threads={options.threads}"])
     with tempfile.TemporaryDirectory() as folder:
         measure(recipe, Path(folder), options.rounds, options.updates)
 
@@ -53,21 +54,23 @@ def measure(recipe: Recipe, folder: Path, rounds: int, updates: int) -> None:
     keep_memory()
     torch.set_num_threads(trainer.threads)
     trainer.model.train()
-    progress, times, ratios, frames = Progress(), [], [], []
+    progress, times, ratios, frames, worked = Progress(), [], [], [], []
     with closing(trainer.gradients):
         batches = [batch for batch, _ in islice(work.batches(Place()), 40)]
         for number in range(rounds + 1):
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             for _ in range(updates):
                 progress.update += 1
                 trainer._update(progress, [batches[progress.update % len(batches)]])
-            between = time.perf_counter()
+            between, halfway = time.perf_counter(), time.process_time()
             trainer._record(progress)
             ended = time.perf_counter()
             if number:  # the first round warms up
                 times.append((between - began) / updates)
                 frames.append(ended - between)
                 ratios.append(frames[-1] / times[-1])
+                worked.append((time.process_time() - halfway) / ((halfway - used) / updates))
+    print(f"processor time: a frame takes as much as {statistics.median(worked):.2f} updates")
     share = statistics.median(ratios) * len(frame_updates(recipe.training.updates, recipe.film.frames)) / recipe.training.updates
     size = statistics.mean(path.stat().st_size for path in film.files_of(run))
     print(f"{len(recipe.film.probes)} probes, {trainer.threads} threads, {rounds} rounds of {updates} updates and a frame")

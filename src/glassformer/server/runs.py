@@ -96,18 +96,18 @@ class Runs:
         self._films: dict[Path, tuple[str, Film, dict[str, Any]]] = {}
 
     def folders(self) -> dict[str, Path]:
-        """Runs under their path, such as runs/mine; models with a film or a log under their names."""
-        found = {str(folder): folder for folder in store.runs()}
+        """Runs under their path, such as runs/mine, the latest first; then models with a film or a log, under their names."""
+        found = {str(folder): folder for folder in sorted(store.runs(), key=_begun, reverse=True)}
         known = {folder.resolve() for folder in found.values()}
         for id, folder in self.work.shelf.folders().items():
             if folder.resolve() not in known and (film.files_of(folder) or (folder / "log.jsonl").is_file()):
                 found[id if id not in found else f"{id}'"] = folder
         return found
 
-    def list(self) -> dict[str, Any]:
+    def all(self) -> dict[str, Any]:
         folders = self.folders()
         told, problems = [], {}
-        for id, folder in sorted(folders.items(), key=lambda each: -_newest(each[1]))[:MOST]:
+        for id, folder in list(folders.items())[:MOST]:
             try:
                 told.append({"id": id, **_tell(folder)})
             except (UserError, OSError) as error:
@@ -189,7 +189,7 @@ def add(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/runs", tags=["training"])
     async def every() -> Response:
         """The trainings on this machine, the latest first: what each is, how far it is, and whether it has a film."""
-        return as_json(await gate.run(runs.list), work.limits)
+        return as_json(await gate.run(runs.all), work.limits)
 
     @app.get("/api/runs/log", tags=["training"])
     async def log(run: RunId, known: Known = "") -> Response:
@@ -213,14 +213,12 @@ def _stamp(path: Path) -> str:
     return f"{found.st_mtime_ns}-{found.st_size}"
 
 
-def _newest(folder: Path) -> float:
-    """When it was begun, or gone on with; bundled models stand behind what was trained here."""
-    if folder.parent == store.BUNDLED:
-        return 0.0
+def _begun(run: Path) -> float:
+    """When it was begun, or gone on with."""
     try:
-        return (folder / "recipe.toml").stat().st_mtime
+        return (run / "recipe.toml").stat().st_mtime
     except OSError:
-        return 1.0
+        return 0.0
 
 
 def _tell(folder: Path) -> dict[str, Any]:

@@ -232,6 +232,10 @@ export async function get<T>(path: string): Promise<T> {
   return (await polite(path)).json();
 }
 
+export async function bytes(path: string): Promise<Uint8Array> {
+  return new Uint8Array(await (await polite(path)).arrayBuffer());
+}
+
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await send(path, body, signal)).json();
 }

@@ -52,6 +52,16 @@ export interface Place {
   // vectors
 
   // training
+  training: "film" | "curves";
+  film: string; // the run whose film is shown
+  probe: number;
+  frame: number;
+  look: string; // decoder.1.cross:3, or :mean
+  pace: number; // frames a second
+  runs: string; // whose courses are drawn, a line each
+  measure: string;
+  against: "update" | "tokens" | "seconds";
+  logarithmic: boolean;
 
   // learn
 
@@ -104,6 +114,16 @@ const DEFAULTS: Place = {
   // vectors
 
   // training
+  training: "film",
+  film: "",
+  probe: 0,
+  frame: 0,
+  look: "",
+  pace: 4,
+  runs: "",
+  measure: "loss",
+  against: "update",
+  logarithmic: false,
 
   // learn
 
@@ -125,6 +145,8 @@ const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   // vectors
 
   // training
+  training: ["film", "curves"],
+  against: ["update", "tokens", "seconds"],
 
   // learn
 
@@ -136,6 +158,7 @@ const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
   beam: [1, 10],
   penalty: [0, 3],
   more: [-1, 200],
+  pace: [1, 30],
 };
 
 function read(address: string): Place {

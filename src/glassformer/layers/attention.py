@@ -34,14 +34,20 @@ class KeyValues:
         room = self.room
         if room is None or room.used != length or room.k.size(2) < total:
             room = Room.of(self.k, self.v, total + max(32, total // 2))
-        room.k[:, :, length:total] = new.k
-        room.v[:, :, length:total] = new.v
-        room.used = total
-        return KeyValues(room.k[:, :, :total], room.v[:, :, :total], room)
+        room.k.narrow(2, length, new.length).copy_(new.k)
+        room.v.narrow(2, length, new.length).copy_(new.v)
+        return room.upto(total)
 
-    def reorder(self, index: Tensor) -> "KeyValues":
-        k, v = self.k.index_select(0, index), self.v.index_select(0, index)
-        return KeyValues(k, v)
+    def reorder(self, index: Tensor, *, grows: bool = True) -> "KeyValues":
+        """Those whose row i is row index[i] of these, with room for more if they are to grow."""
+        if not grows or torch.is_grad_enabled():
+            return KeyValues(self.k.index_select(0, index), self.v.index_select(0, index))
+        length = self.length
+        size = self.room.k.size(2) if self.room and self.room.k.size(2) > length else length + 32
+        room = Room.blank(self.k, self.v, len(index), size)
+        torch.index_select(self.k, 0, index, out=room.k.narrow(2, 0, length))
+        torch.index_select(self.v, 0, index, out=room.v.narrow(2, 0, length))
+        return room.upto(length)
 
 
 @dataclass
@@ -53,11 +59,22 @@ class Room:
     used: int
 
     @classmethod
+    def blank(cls, k: Tensor, v: Tensor, rows: int, size: int) -> "Room":
+        """For `rows` rows of `size` keys and values like these."""
+        return cls(*(x.new_empty(rows, x.size(1), size, x.size(3)) for x in (k, v)), used=0)
+
+    @classmethod
     def of(cls, k: Tensor, v: Tensor, size: int) -> "Room":
+        """That begins with these."""
         length = k.size(2)
-        room = cls(k.new_empty(*k.shape[:2], size, k.size(3)), v.new_empty(*v.shape[:2], size, v.size(3)), length)
+        room = cls.blank(k, v, len(k), size)
         room.k[:, :, :length], room.v[:, :, :length] = k, v
         return room
+
+    def upto(self, length: int) -> KeyValues:
+        """The first `length`; whoever holds them may write on."""
+        self.used = length
+        return KeyValues(self.k.narrow(2, 0, length), self.v.narrow(2, 0, length), self)
 
 
 class Attention(nn.Module):

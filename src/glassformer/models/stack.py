@@ -1,6 +1,5 @@
 """What all three families are made of: an embedding and N blocks."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from glassformer.config import BertOptions, BlockOptions, TransformerOptions
 from glassformer.layers.attention import Attention
-from glassformer.layers.bare import BareBlock
+from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
@@ -31,7 +30,7 @@ class State:
     blocks: tuple[BlockState, ...] = ()
     length: int = 0  # tokens read so far
     sharing: int = 1  # B / N
-    bare: tuple[BareBlock, ...] = ()  # the decoder's blocks without their modules
+    bare: BareStack | None = None  # the decoder without its modules
 
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
@@ -126,28 +125,21 @@ class Stack(nn.Module):
         return (self.norm(x) if self.norm else x), tuple(states)
 
 
-    def bare(self) -> tuple[BareBlock, ...]:
-        """The blocks without their modules; none where those are needed, for additive scores."""
-        blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
-        if any(isinstance(module, Attention) and module.w is not None for module in self.modules()):
-            return ()
-        return tuple(BareBlock(block) for block in blocks if isinstance(block, Block))
+    def bare(self) -> BareStack | None:
+        """The same without modules, for single steps. Additive scores need them."""
+        if self.training or any(isinstance(module, Attention) and module.w is not None for module in self.modules()):
+            return None
+        return BareStack(self.embed, [self.get_submodule(str(i)) for i in range(self.depth)], self.norm)
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """One token of each row (B) → the last states (B, D), and the state after reading it."""
-        if not state.bare or traced() or torch.is_grad_enabled():
+        if state.bare is None or traced() or torch.is_grad_enabled():
             state = state.apart()
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
-            return states[:, 0], replace(state, blocks=blocks, length=state.length + 1)
-        x = self.embed(ids.unsqueeze(1), state.length)[:, 0]
-        bias = None
-        if state.memory_mask is not None:
-            bias = x.new_zeros(()).masked_fill(~state.memory_mask[:, 0], -math.inf)  # (N, 1, S)
-        remembered = []
-        for i, block in enumerate(state.bare):
-            x, new = block.step(x, state.memory, bias, state.blocks[i] if state.blocks else None)
-            remembered.append(new)
-        return (self.norm(x) if self.norm else x), replace(state, blocks=tuple(remembered), length=state.length + 1)
+            x = states[:, 0]
+        else:
+            x, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
+        return x, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
 
 
 def initialise_xavier(model: nn.Module) -> None:

@@ -11,66 +11,90 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.block import Block, BlockState, Norm
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.norm import LayerNorm
 
+MANY = 32  # heads of all rows, from which on they are multiplied in one batch
+
+
+class Product:
+    """x W + b for x (B, D)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight.t(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
 
 class BareAttention:
     """Dot-product attention of one query a row: to itself and what was before it, or to a memory."""
 
-    def __init__(self, attention: Attention, *, cross: bool) -> None:
+    def __init__(self, attention: Attention) -> None:
         assert attention.w is None
         self.rotary = attention.rotary
         self.heads, self.kv_heads, self.d_k, self.d_v = attention.heads, attention.kv_heads, attention.d_k, attention.d_v
         scale = 1 / math.sqrt(self.d_k)  # in the weights, so that no step has to multiply
-        q, k, v = ((each.weight, each.bias) for each in (attention.q, attention.k, attention.v))
-        q = (q[0] * scale, None if q[1] is None else q[1] * scale)
-        together = (k, v) if cross else (q, k, v)  # one product instead of three
-        self.q = q
-        self.joined = _joined(together)
-        self.o = _weights(attention.o)
-        self.sizes = [self.heads * self.d_k, self.kv_heads * self.d_k, self.kv_heads * self.d_v]
+        q, k, v = ([x for x in (each.weight, each.bias) if x is not None] for each in (attention.q, attention.k, attention.v))
+        q = [x * scale for x in q]
+        both = [
+            torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
+            for a, b in zip(k, v, strict=True)
+        ]  # each head's keys beside its values, as they are kept
+        self.q, self.both = _product(q), _product(both)
+        self.joined = _product([torch.cat(each) for each in zip(q, both, strict=True)])  # one product instead of three
+        self.o = Product(attention.o.weight, attention.o.bias)
 
     def own(self, x: Tensor, known: KeyValues | None) -> tuple[Tensor, KeyValues]:
         """x (B, D) → (B, D) by looking at itself and what is known, and what is known then."""
-        q, k, v = F.linear(x, *self.joined).split(self.sizes, dim=1)
-        k, v = k.view(-1, self.kv_heads, 1, self.d_k), v.view(-1, self.kv_heads, 1, self.d_v)
+        found = self.joined(x)
+        cut = self.heads * self.d_k
+        q, both = found[:, :cut], found[:, cut:].view(-1, self.kv_heads, 1, self.d_k + self.d_v)
+        length = known.length if known else 0
         if self.rotary is not None:
-            start = known.length if known else 0
-            q, k = self.rotary(q.view(-1, self.heads, 1, self.d_k), start), self.rotary(k, start)
-        known = known.extend(KeyValues(k, v)) if known else KeyValues(k, v)
+            q = self.rotary(q.view(-1, self.heads, 1, self.d_k), length)
+            both = torch.cat((self.rotary(both[..., : self.d_k], length), both[..., self.d_k :]), dim=-1)
+        if known is None:
+            known = KeyValues(both[..., : self.d_k], both[..., self.d_k :])
+        else:
+            room = known.room_for(1)
+            room.both.narrow(2, length, 1).copy_(both)
+            known = room.upto(length + 1)
         return self._look(q, known, None), known
 
     def across(self, x: Tensor, known: KeyValues, bias: Tensor | None) -> Tensor:
         """x (B, D) → (B, D). Row i of `known`, which has N rows, serves the B / N rows of x from i · B / N on.
 
-        `bias` (N, 1, S) is added to the scores: −∞ where nobody may look.
+        `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
         """
-        return self._look(F.linear(x, *self.q), known, bias)
+        return self._look(self.q(x), known, bias)
 
     def look_up(self, memory: Tensor) -> KeyValues:
-        """Keys and values of a whole memory (N, S, D), each head's together."""
-        found = F.linear(memory, *self.joined).split(self.sizes[1:], dim=2)
-        return KeyValues(*(x.unflatten(-1, (self.kv_heads, -1)).transpose(1, 2).contiguous() for x in found))
+        """Keys and values of a whole memory (N, S, D)."""
+        both = self.both(memory.flatten(0, 1)).view(*memory.shape[:2], self.kv_heads, -1)
+        both = both.transpose(1, 2).contiguous()  # (N, K, S, d_k + d_v)
+        return KeyValues(both[..., : self.d_k], both[..., self.d_k :])
 
     def _look(self, q: Tensor, known: KeyValues, bias: Tensor | None) -> Tensor:
-        rows, heads, length, _ = known.k.shape
-        each = q.numel() // (rows * heads * self.d_k)  # queries that look at the same keys
-        shared = each * heads > self.heads
-        if shared:  # rows of one source: the heads that look at the same keys are to stand together
-            q = q.view(rows, -1, heads, self.heads // heads, self.d_k).transpose(1, 2)
-        k, v = known.k.reshape(-1, length, self.d_k), known.v.reshape(-1, length, self.d_v)
-        scores = torch.bmm(q.reshape(-1, each, self.d_k), k.transpose(1, 2))  # (N·K, B/N · H/K, S)
-        if bias is not None:
-            scores.view(rows, -1, length).add_(bias)
-        z = torch.bmm(scores.softmax(-1), v)
-        if shared:
-            z = z.view(rows, heads, -1, self.heads // heads, self.d_v).transpose(1, 2)
-        return F.linear(z.reshape(-1, self.heads * self.d_v), *self.o)
+        k, v = known.k, known.v
+        rows, heads, length, _ = k.shape
+        group, sharing = self.heads // heads, q.numel() // (rows * self.heads * self.d_k)
+        if sharing > 1:  # rows of one source: all heads that look at the same keys are to stand together
+            q = q.view(rows, sharing, heads, group, self.d_k).transpose(1, 2)
+        q = q.reshape(rows, heads, sharing * group, self.d_k)
+        if rows * heads < MANY:
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+        else:  # the same by three products of all rows at once, where that kernel would go through them one by one
+            scores = torch.bmm(q.flatten(0, 1), k.reshape(-1, length, self.d_k).transpose(1, 2)).view(rows, heads, -1, length)
+            scores = scores if bias is None else scores.add_(bias)
+            z = torch.bmm(scores.softmax(-1).flatten(0, 1), v.reshape(-1, length, self.d_v))
+        if sharing > 1:
+            z = z.view(rows, heads, sharing, group, self.d_v).transpose(1, 2)
+        return self.o(z.reshape(-1, self.heads * self.d_v))
 
 
 class BareEmbedding:
@@ -94,29 +118,29 @@ class BareBlock:
         self.post = block.post
         self.norm1, self.norm3 = _normalisation(block.norm1), _normalisation(block.norm3)
         self.norm2 = _normalisation(block.norm2) if block.norm2 else None
-        self.self = BareAttention(block.self, cross=False)
-        self.cross = BareAttention(block.cross, cross=True) if block.cross else None
-        self.w1, self.w2 = _weights(block.ffn.w1), _weights(block.ffn.w2)
-        self.w3 = _weights(block.ffn.w3) if block.ffn.w3 else None
+        self.self = BareAttention(block.self)
+        self.cross = BareAttention(block.cross) if block.cross else None
+        w1, w2, w3 = (Product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
+        assert w1 and w2
+        self.w1, self.w2, self.w3 = w1, w2, w3
         self.activation = block.ffn.activation
 
     def step(self, x: Tensor, memory: Tensor | None, bias: Tensor | None, state: BlockState | None) -> tuple[Tensor, BlockState]:
         """x (B, D), memory (N, S, D) → (B, D), and the state after it."""
-        y = x if self.post else self.norm1(x)
-        out, own = self.self.own(y, state.own if state else None)
-        x = x + out
+        out, own = self.self.own(x if self.post else self.norm1(x), state.own if state else None)
+        x = out.add_(x)
         x = self.norm1(x) if self.post else x
         known = None
         if self.cross is not None and self.norm2 is not None:
             assert memory is not None
             known = state.cross if state and state.cross else self.cross.look_up(memory)
-            x = x + self.cross.across(x if self.post else self.norm2(x), known, bias)
+            x = self.cross.across(x if self.post else self.norm2(x), known, bias).add_(x)
             x = self.norm2(x) if self.post else x
         y = x if self.post else self.norm3(x)
-        inner = self.activation(F.linear(y, *self.w1))
+        inner = self.activation(self.w1(y))
         if self.w3 is not None:
-            inner = inner.mul_(F.linear(y, *self.w3))
-        x = x + F.linear(inner, *self.w2)
+            inner = inner.mul_(self.w3(y))
+        x = self.w2(inner).add_(x)
         return (self.norm3(x) if self.post else x), BlockState(own, known)
 
 
@@ -132,7 +156,7 @@ class BareStack:
     ) -> tuple[Tensor, tuple[BlockState, ...]]:
         """ids (B), memory (N, S, D), mask (N, 1, 1, S) → the last states (B, D), and what every block remembers."""
         x = self.embed.step(ids, place)
-        bias = None if mask is None else torch.zeros(mask.size(0), 1, mask.size(3)).masked_fill_(~mask[:, 0], -math.inf)
+        bias = None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -math.inf)
         remembered = []
         for i, block in enumerate(self.blocks):
             x, new = block.step(x, memory, bias, states[i] if states else None)
@@ -140,14 +164,8 @@ class BareStack:
         return (self.norm(x) if self.norm else x), tuple(remembered)
 
 
-def _weights(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    return linear.weight, linear.bias
-
-
-def _joined(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-    """Several matrices as one, whose results stand side by side."""
-    biases = [bias for _, bias in parts if bias is not None]
-    return torch.cat([weight for weight, _ in parts]), torch.cat(biases) if biases else None
+def _product(weights: Sequence[Tensor]) -> Product:
+    return Product(weights[0], weights[1] if len(weights) > 1 else None)
 
 
 def _normalisation(norm: Norm) -> Callable[[Tensor], Tensor]:

@@ -25,7 +25,7 @@ class BlockState:
         """Whose row i is this one's row index[i]; of what was looked up in the memory the rows `sources`, or all."""
         cross = self.cross
         if cross is not None and sources is not None:
-            cross = cross.reorder(sources, grows=False)
+            cross = cross.reorder(sources)
         return BlockState(self.own.reorder(index), cross)
 
 

@@ -37,7 +37,7 @@ class State:
         if self.memory is None:
             return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks))
         sources, sharing = _shared(index // self.sharing)
-        if len(sources) == len(self.memory) and sources.equal(torch.arange(len(sources))):
+        if len(sources) == len(self.memory) and sources.equal(torch.arange(len(sources))):  # as mostly in a beam search
             return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks), sharing=sharing)
         return self._of(index, sources, sharing)
 
@@ -123,7 +123,6 @@ class Stack(nn.Module):
             x, new = self.get_submodule(str(i))(x, memory, mask=mask, memory_mask=memory_mask, state=known)
             states.append(new)
         return (self.norm(x) if self.norm else x), tuple(states)
-
 
     def bare(self) -> BareStack | None:
         """The same without modules, for single steps. Additive scores need them."""

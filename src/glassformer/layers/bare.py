@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.block import Block, BlockState, Norm
@@ -21,11 +21,16 @@ from glassformer.layers.norm import LayerNorm
 MANY = 32  # heads of all rows, from which on they are multiplied in one batch
 
 
+SMALL = 20_000_000  # weights that may be kept a second time, turned
+Products = Callable[..., "Product"]  # from a weight and perhaps a bias
+
+
 class Product:
     """x W + b for x (B, D)."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight.t(), bias
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
+        self.weight = weight.t().contiguous() if turned else weight.t()  # turned, one row is multiplied in half the time
+        self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
@@ -34,7 +39,7 @@ class Product:
 class BareAttention:
     """Dot-product attention of one query a row: to itself and what was before it, or to a memory."""
 
-    def __init__(self, attention: Attention) -> None:
+    def __init__(self, attention: Attention, product: Products) -> None:
         assert attention.w is None
         self.rotary = attention.rotary
         self.heads, self.kv_heads, self.d_k, self.d_v = attention.heads, attention.kv_heads, attention.d_k, attention.d_v
@@ -45,9 +50,9 @@ class BareAttention:
             torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
             for a, b in zip(k, v, strict=True)
         ]  # each head's keys beside its values, as they are kept
-        self.q, self.both = _product(q), _product(both)
-        self.joined = _product([torch.cat(each) for each in zip(q, both, strict=True)])  # one product instead of three
-        self.o = Product(attention.o.weight, attention.o.bias)
+        self.q, self.both = product(*q), product(*both)
+        self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
+        self.o = product(attention.o.weight, attention.o.bias)
 
     def own(self, x: Tensor, known: KeyValues | None) -> tuple[Tensor, KeyValues]:
         """x (B, D) → (B, D) by looking at itself and what is known, and what is known then."""
@@ -114,13 +119,13 @@ class BareEmbedding:
 class BareBlock:
     """A block without dropout, for one token of each row."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, product: Products) -> None:
         self.post = block.post
         self.norm1, self.norm3 = _normalisation(block.norm1), _normalisation(block.norm3)
         self.norm2 = _normalisation(block.norm2) if block.norm2 else None
-        self.self = BareAttention(block.self)
-        self.cross = BareAttention(block.cross) if block.cross else None
-        w1, w2, w3 = (Product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
+        self.self = BareAttention(block.self, product)
+        self.cross = BareAttention(block.cross, product) if block.cross else None
+        w1, w2, w3 = (product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
         assert w1 and w2
         self.w1, self.w2, self.w3 = w1, w2, w3
         self.activation = block.ffn.activation
@@ -145,11 +150,18 @@ class BareBlock:
 
 
 class BareStack:
-    """An embedding, blocks, and perhaps a last normalisation."""
+    """An embedding, blocks, perhaps a last normalisation, and the logits."""
 
-    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None) -> None:
-        self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block) for block in blocks]
+    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear) -> None:
+        weights = [p for module in (*blocks, output) for p in module.parameters()]
+        turned = sum(p.numel() for p in weights) <= SMALL
+
+        def product(weight: Tensor, bias: Tensor | None = None) -> Product:
+            return Product(weight, bias, turned=turned)
+
+        self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block, product) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
+        self.output = product(output.weight, output.bias)
 
     def step(
         self, ids: Tensor, place: int, memory: Tensor | None, mask: Tensor | None, states: Sequence[BlockState]
@@ -162,10 +174,6 @@ class BareStack:
             x, new = block.step(x, memory, bias, states[i] if states else None)
             remembered.append(new)
         return (self.norm(x) if self.norm else x), tuple(remembered)
-
-
-def _product(weights: Sequence[Tensor]) -> Product:
-    return Product(weights[0], weights[1] if len(weights) > 1 else None)
 
 
 def _normalisation(norm: Norm) -> Callable[[Tensor], Tensor]:

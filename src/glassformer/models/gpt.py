@@ -35,7 +35,7 @@ class GPT(nn.Module):
 
     def start(self, prompt: Tensor) -> State:
         """Reads a prompt (B, T) of any length, also none."""
-        state = State(bare=self.decoder.bare())
+        state = State(bare=self.decoder.bare(self.output))
         if not prompt.size(1):
             return state
         _, blocks = self.decoder(prompt, mask=_causal(prompt))
@@ -43,8 +43,7 @@ class GPT(nn.Module):
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The token each text ends in (B) → logits of the next (B, V), and the state after reading it."""
-        states, state = self.decoder.step(ids, state)
-        return self.logits(states), state
+        return self.decoder.step(ids, state, self.logits)
 
 
 def _causal(ids: Tensor) -> Tensor | None:

@@ -1,5 +1,6 @@
 """What all three families are made of: an embedding and N blocks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -104,6 +105,7 @@ class Stack(nn.Module):
             block = Block(attention(rotary=rotary), other, ffn, norm=norm, post=o.norm == "post", dropout=o.dropout)
             self.add_module(str(i), block)
         self.norm = norm() if o.norm == "pre" else None
+        self._bare: tuple[list[tuple[int, int]], BareStack] | None = None
 
     def forward(
         self,
@@ -124,21 +126,28 @@ class Stack(nn.Module):
             states.append(new)
         return (self.norm(x) if self.norm else x), tuple(states)
 
-    def bare(self) -> BareStack | None:
-        """The same without modules, for single steps. Additive scores need them."""
+    def bare(self, output: nn.Linear) -> BareStack | None:
+        """This and `output` without modules, for single steps; made anew when weights have changed. Additive scores need
+        modules."""
         if self.training or any(isinstance(module, Attention) and module.w is not None for module in self.modules()):
             return None
-        return BareStack(self.embed, [self.get_submodule(str(i)) for i in range(self.depth)], self.norm)
+        weights = [*self.parameters(), *output.parameters()]
+        stamps = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
+        if self._bare is None or self._bare[0] != stamps:
+            blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
+            self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
+        return self._bare[1]
 
-    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token of each row (B) → the last states (B, D), and the state after reading it."""
+    def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:
+        """One token of each row (B) → its `logits` (B, V), and the state after reading it."""
         if state.bare is None or traced() or torch.is_grad_enabled():
             state = state.apart()
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
-            x = states[:, 0]
+            found = logits(states[:, 0])
         else:
             x, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
-        return x, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
+            found = state.bare.output(x)
+        return found, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
 
 
 def initialise_xavier(model: nn.Module) -> None:

@@ -42,12 +42,11 @@ class Transformer(nn.Module):
 
     def start(self, source: Tensor) -> State:
         """Encodes the source (B, S)."""
-        return State(*self._encode(source), bare=self.decoder.bare())
+        return State(*self._encode(source), bare=self.decoder.bare(self.output))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The token each target ends in (B) → logits of the next (B, V), and the state after reading it."""
-        states, state = self.decoder.step(ids, state)
-        return self.logits(states), state
+        return self.decoder.step(ids, state, self.logits)
 
     def _encode(self, source: Tensor) -> tuple[Tensor, Tensor | None]:
         mask = masks.padding(source, self.pad)

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,9 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
         speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))
         peak = max(peak, machine.peak_gflops())
         if "arithmetic" in known:
-            known["gflops of products"] = round(max(speeds[OURS]) / known["target tokens"] * known["arithmetic"] / 1e9, 1)
+            known["gflops of products"] = round(
+                statistics.median(speeds[OURS]) / known["target tokens"] * known["arithmetic"] / 1e9, 1
+            )
             known["gflops of the machine"] = peak
         result = Result(case.name, case.unit, known, rounded(speeds), absent)
         del turns

@@ -1,4 +1,4 @@
-"""A language model: an update of ours beside nanoGPT's kind of code and transformers' GPT-2, of the same sizes on the same windows."""
+"""A language model: an update of ours beside nanoGPT's kind of code and transformers' GPT-2: the same sizes and windows."""
 
 import json
 from itertools import islice

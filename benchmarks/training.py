@@ -1,9 +1,9 @@
 """Training: an update of ours beside the same update by others.
 
-What is the same: the batches (ours, from Multi30k where it is found, else from made-up text of such lengths), the sizes, the share
-of dropout, label smoothing, clipping, fused AdamW, float32, the threads and the C library's allocator settings. Marian has the same
-first weights too, and it is checked that both give the same loss. Making batches is not timed. Throughput counts real target
-tokens, not padding.
+What is the same: the batches (ours, from Multi30k where it is found, else from made-up text of such lengths), the sizes, the
+share of dropout, label smoothing, clipping, fused AdamW, float32, the threads and the C library's allocator settings. Marian has
+the same first weights too, and it is checked that both give the same loss. Making batches is not timed. Throughput counts real
+target tokens, not padding.
 """
 
 import json
@@ -313,6 +313,8 @@ def marian_trainer(folder: Path) -> Turn:
     trainer = transformers.Trainer(
         model=hugging_face(folder), args=arguments, train_dataset=rows, data_collator=lambda items: items[0]
     )
+
+    trainer.remove_callback(transformers.PrinterCallback)
 
     def turn() -> float:
         trainer.train()

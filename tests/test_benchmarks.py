@@ -29,5 +29,7 @@ def test_a_part_runs_and_is_reported(part: str, tmp_path: Path) -> None:
     for case in found[part]:
         assert case["speeds"]["glassformer"][0] > 0
         assert len(case["ratios"]) >= 1, "no peer took part"
-        assert not {"glassformer", "MarianMTModel, plain loop", "transformers.generate", "transformers' GPT-2"} & set(case["absent"])
+        assert not {"glassformer", "MarianMTModel, plain loop", "transformers.generate", "transformers' GPT-2"} & set(
+            case["absent"]
+        )
         assert all(f"| {name} |" in text for name in case["speeds"])

@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo    set up, translate a sentence each way, then open the explorer"
 	@echo "make test    set up, run everything that proves it works"
-	@echo "make bench   set up with its peers, measure speed and memory beside them (25 minutes; ARGS=--quick: 5)"
+	@echo "make bench   set up with its peers, measure speed and memory beside them (ARGS=--quick: less of it)"
 	@echo "make clean   remove .venv and what tools left behind; runs/ and models/ stay"
 	@echo ""
 	@echo "CPU=1              on Linux, take the CPU build of PyTorch (hundreds of MB instead of gigabytes)"

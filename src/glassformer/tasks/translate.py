@@ -12,6 +12,7 @@ from torch import Tensor
 
 from glassformer.config import DecodingOptions, PairData, Recipe, RnnOptions, TransformerOptions
 from glassformer.decoding import search
+from glassformer.decoding.cores import spread
 from glassformer.decoding.sampling import Sampling
 from glassformer.decoding.state import Hypothesis, Limits
 from glassformer.errors import UserError
@@ -24,6 +25,9 @@ from glassformer.tasks.languages import guess
 from glassformer.tasks.task import Ids, Task, pad
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Token, Trace, run
+
+SHARES = 4  # batches a core at least, so that none waits long for the other
+LEAST = 1500  # tokens of a batch that is worth a core of its own
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,16 @@ class Translate(Task):
         }
         for i, ids in sources.items():
             self._check_length(ids, first + i + 1)
-        for rows in _by_budget(sorted(sources, key=lambda i: len(sources[i])), sources, batch_tokens // options.beam):
-            found = self._decode([sources[i] for i in rows], options, sampling)
+        order = sorted(sources, key=lambda i: len(sources[i]))
+        share = sum(map(len, sources.values())) // (SHARES * torch.get_num_threads())
+        budget = max(1, min(batch_tokens // options.beam, max(share, LEAST)))
+        batches = list(_by_budget(order, sources, budget))[::-1]  # the longest first
+
+        def solve(rows: list[int]) -> list[list[Hypothesis]]:
+            return self._decode([sources[i] for i in rows], options, sampling)
+
+        for number, found in spread(solve, batches):
+            rows = batches[number]
             for i, hypotheses in zip(rows, found, strict=True):
                 each = [
                     replace(answers[i], text=self.target.decode(h.ids), ids=h.ids, score=h.score, log_probs=h.log_probs)

@@ -60,6 +60,7 @@ SENTENCES = [
 
 @pytest.fixture(autouse=True)
 def _a_cache_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FastTranslator, "scored", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -83,7 +83,9 @@ def translate(
         )
         if given
     ]
-    translator = choice.translator(folder, recipe, options, engine, asked)
+    translator = choice.translator(
+        folder, recipe, options, engine, asked, many=size > 1 and (text == ["-"] or len(text or []) != 1)
+    )
 
     def solve(sentences: list[str], done: int, advance: Callable[[int], None]) -> "list[Translation]":
         return translator.translate_all(sentences, to, options, drawing, first=done, progress=advance)

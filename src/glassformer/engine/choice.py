@@ -1,5 +1,6 @@
 """Which engine answers: PyTorch, or CTranslate2 where it is installed and gives the same answers."""
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,12 @@ def check(engine: str) -> None:
         library()  # or how to get it
 
 
-def translator(folder: Path, recipe: Recipe, options: DecodingOptions, engine: str, asked: list[str]) -> "Translator":
-    """One that translates as the options say; `asked` is what only PyTorch can do of what was asked for."""
-    if found := _fast_translator(folder, recipe, options, engine, asked):
+def translator(
+    folder: Path, recipe: Recipe, options: DecodingOptions, engine: str, asked: list[str], *, many: bool = True
+) -> "Translator":
+    """One that translates as the options say; `asked` is what only PyTorch can do of what was asked for,
+    `many` whether several sentences are expected at a time."""
+    if found := _fast_translator(folder, recipe, options, engine, asked, many=many):
         return found
     from glassformer.tasks.translate import Translate
 
@@ -49,7 +53,7 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     """What finds the answers of a model that PyTorch then looks into; none if that finds them itself."""
     try:
         if recipe.task == "translate":
-            return _fast_translator(folder, recipe, recipe.decoding, engine, [])
+            return _fast_translator(folder, recipe, recipe.decoding, engine, [], many=False)
         if recipe.task == "language":
             return _fast_continuer(folder, recipe, GenerationOptions(temperature=0.0), engine, [], seeded=False)
     except UserError:  # it cannot serve this model: others it may
@@ -58,13 +62,14 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
 
 
 def _fast_translator(
-    folder: Path, recipe: Recipe, options: DecodingOptions, engine: str, asked: list[str]
+    folder: Path, recipe: Recipe, options: DecodingOptions, engine: str, asked: list[str], *, many: bool
 ) -> "FastTranslator | None":
     if not _wanted(engine):
         return None
     from glassformer.engine.translator import FastTranslator, obstacles
 
-    found: FastTranslator | None = _fast(FastTranslator, folder, recipe, engine, [*asked, *obstacles(recipe, options)])
+    made = partial(FastTranslator, many=many)
+    found: FastTranslator | None = _fast(made, folder, recipe, engine, [*asked, *obstacles(recipe, options)])
     if found and 2 * options.beam > found.target.size:
         return _refuse(engine, [f"a beam of {options.beam}, which needs a vocabulary twice as large"])
     return found

@@ -4,6 +4,7 @@ Two of our rules it has no option for: each sentence has its own greatest length
 and some tokens are never written. The few sentences where either would make a difference are searched again.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,42 +19,76 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
+TOKENS = 1536  # of sources that are searched together
 Found = list[Hypothesis]
 
 
 class FastTranslator(Translator):
-    """A translator whose model CTranslate2 computes."""
+    """A translator whose model CTranslate2 computes.
 
-    def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32") -> None:
+    Of many sentences each core takes some (`many`); of one, each core takes a part of every matrix.
+    """
+
+    scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without
+
+    def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32", *, many: bool = True) -> None:
         assert isinstance(recipe.data, PairData)
         self.recipe, self.data = recipe, recipe.data
         self.source, self.target = load_tokenizers(folder, recipe)
         self._source_names, self._target_names = self.source.names(), self.target.names()
         self._ids = {name: id for id, name in enumerate(self._target_names)}
+        self._banned = set(self.limits([], recipe.decoding).banned)
         self._threads = kept.cores()
-        options = {"compute_type": precision, "inter_threads": self._threads, "intra_threads": 1, "max_queued_batches": -1}
-        translator = interop.library().Translator
-        words = (self.source, self.target)
-        self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))
+        self._folder, self._precision = folder, precision
+        self._engines: dict[bool, Any] = {}
+        self._engine(many)
+
+    def _engine(self, many: bool) -> Any:
+        """Made when it is needed."""
+        if many not in self._engines:
+            inter, intra = (self._threads, 1) if many else (1, self._threads)
+            options = {"compute_type": self._precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
+            translator, words = interop.library().Translator, (self.source, self.target)
+            made = kept.load(self._folder, self.recipe, words, self._precision, lambda path: translator(path, **options))
+            self._engines[many] = made
+        return self._engines[many]
 
     def decode_all(
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
+        if not sources:
+            return
+        engine = self._engine(len(sources) > 1)
         total = sum(map(len, sources.values()))
-        budget = min(batch_tokens // options.beam, -(-total // self._threads))  # work for every core, if there is enough
+        budget = min(TOKENS, batch_tokens, -(-total // self._threads))  # work for every core, if there is enough
         order = sorted(sources, key=lambda i: len(sources[i]))
         begun = []
         for rows in reversed(list(by_budget(order, sources, budget))):  # the longest first: none is waited for in the end
             limits = self.limits([sources[i] for i in rows], options).max_lengths
-            begun.append((rows, self._begin([sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
-        for rows, waiting in begun:
-            yield rows, self._checked([sources[i] for i in rows], [each.result() for each in waiting], options)
+            begun.append((rows, limits, self._begin(engine, [sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
+        again = []
+        for rows, limits, waiting in begun:
+            done, answers = [], []
+            for row, most, each in zip(rows, limits, waiting, strict=True):
+                found = self._read(each.result())
+                banned = any(not self._banned.isdisjoint(h.ids) for h in found)
+                if banned or any(len(h.ids) >= most for h in found):
+                    again.append((row, self._begin_again(engine, sources[row], options, most, banned)))
+                else:
+                    done.append(row)
+                    answers.append(found[: options.beam])
+            yield done, answers
+        if again:
+            found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result())}) for row, waiting in again]
+            self._score(engine, [(sources[row], h) for row, found in found_again for h in found.values()], options)
+            ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.beam] for _, found in found_again]
+            yield [row for row, _ in found_again], ranked
 
-    def _begin(self, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
+    def _begin(self, engine: Any, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
         """Begins a search; the results are waited for one by one."""
         beam = options.beam
-        return self._engine.translate_batch(
+        return engine.translate_batch(
             [[self._source_names[id] for id in ids] for ids in sources],
             asynchronous=True,
             beam_size=beam,
@@ -64,43 +99,31 @@ class FastTranslator(Translator):
             max_decoding_length=most,
             max_input_length=0,
             return_end_token=True,  # then it counts in the length, as with us
-            return_scores=True,
+            return_scores=beam > 1 or self.scored,
             **more,
         )
 
-    def _checked(self, sources: list[Ids], results: list[Any], options: DecodingOptions) -> list[Found]:
-        """What was found for each source, searched again where our rules make a difference."""
-        limits = self.limits(sources, options)
-        banned = set(limits.banned)
-        answers = []
-        for source, result, most in zip(sources, results, limits.max_lengths, strict=True):
-            found = self._read(result)
-            strange = any(not banned.isdisjoint(h.ids) for h in found)
-            if strange or any(len(h.ids) >= most for h in found):
-                found = self._again(source, options, most, banned if strange else set())
-            answers.append(found[: options.beam])
-        return answers
-
-    def _again(self, source: Ids, options: DecodingOptions, most: int, banned: set[int]) -> Found:
-        """A search that ends at the greatest length and writes nothing banned; each of its results is scored by itself.
+    def _begin_again(self, engine: Any, source: Ids, options: DecodingOptions, most: int, banned: bool) -> Any:
+        """A search that ends at the greatest length, and writes nothing banned.
 
         Its greater patience changes nothing but that all it has at the end may be looked at.
         """
-        never = [[self._target_names[id]] for id in sorted(banned)]
-        waiting = self._begin([source], options, PATIENCE + 1, most, suppress_sequences=never or None)
-        unique = {tuple(h.ids): h for h in self._read(waiting[0].result())}
-        targets = [[self._target_names[id] for id in ids] for ids in unique]
-        source_names = [self._source_names[id] for id in source]
-        scored = self._engine.score_batch([source_names] * len(targets), targets, max_input_length=0)
-        for h, result in zip(unique.values(), scored, strict=True):
+        never = [[self._target_names[id]] for id in sorted(self._banned)] if banned else None
+        return self._begin(engine, [source], options, PATIENCE + 1, most, suppress_sequences=never)
+
+    def _score(self, engine: Any, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
+        """By a pass over each, with its end."""
+        sources = [[self._source_names[id] for id in source] for source, _ in found]
+        targets = [[self._target_names[id] for id in h.ids] for _, h in found]
+        scored = engine.score_batch(sources, targets, max_input_length=0, max_batch_size=TOKENS, batch_type="tokens")
+        for (_, h), result in zip(found, scored, strict=True):
             h.log_probs = list(result.log_probs)
             h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty
-        return sorted(unique.values(), key=lambda h: -h.score)
 
     def _read(self, result: Any) -> Found:
         eos = self._target_names[self.target.eos]
         found = []
-        for names, score in zip(result.hypotheses, result.scores, strict=True):
+        for names, score in zip(result.hypotheses, result.scores or [math.nan], strict=True):
             ids = [self._ids[name] for name in (names[:-1] if names and names[-1] == eos else names)]
             found.append(Hypothesis(ids, score=score))
         return found

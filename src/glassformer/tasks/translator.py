@@ -24,7 +24,7 @@ class Translation:
     to: str
     text: str
     ids: Ids
-    score: float  # Σ log p ÷ lengthᵅ
+    score: float  # Σ log p ÷ lengthᵅ; nan if CTranslate2 was greedy and not asked for it
     log_probs: list[float]  # of each token and the end; none if CTranslate2 has searched
     nbest: tuple["Translation", ...] = ()  # all that were found, this one first
 

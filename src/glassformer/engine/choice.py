@@ -71,7 +71,8 @@ def _fast_translator(
     made = partial(FastTranslator, many=many)
     found: FastTranslator | None = _fast(made, folder, recipe, engine, [*asked, *obstacles(recipe, options)])
     if found and 2 * options.beam > found.target.size:
-        return _refuse(engine, [f"a beam of {options.beam}, which needs a vocabulary twice as large"])
+        _refuse(engine, [f"a beam of {options.beam}, which needs a vocabulary twice as large"])
+        return None
     return found
 
 
@@ -97,7 +98,8 @@ def _fast(kind: Any, folder: Path, recipe: Recipe, engine: str, reasons: list[st
     from glassformer.interop.ctranslate2 import Unfit, library
 
     if reasons:
-        return _refuse(engine, reasons)
+        _refuse(engine, reasons)
+        return None
     try:
         library()
         return kind(folder, recipe, ENGINES[engine] or "float32")

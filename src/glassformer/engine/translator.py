@@ -73,7 +73,11 @@ class FastTranslator(Translator):
             for row, most, each in zip(rows, limits, waiting, strict=True):
                 found = self._read(each.result())
                 banned = any(not self._banned.isdisjoint(h.ids) for h in found)
-                if banned or any(len(h.ids) >= most for h in found):
+                long = any(len(h.ids) >= most for h in found)
+                if long and not banned and options.beam == 1 and not self.scored:
+                    found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
+                    long = False
+                if long or banned:
                     again.append((row, self._begin_again(engine, sources[row], options, most, banned)))
                 else:
                     done.append(row)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,11 +97,9 @@ class Translator(ABC):
             self._check_length(ids, first + i + 1)
         for rows, found in self.decode_all(sources, options, sampling, batch_tokens):
             for i, hypotheses in zip(rows, found, strict=True):
-                each = [
-                    replace(answers[i], text=self.target.decode(h.ids), ids=h.ids, score=h.score, log_probs=h.log_probs)
-                    for h in hypotheses
-                ]
-                answers[i] = replace(each[0], nbest=tuple(each))
+                each = [(self.target.decode(h.ids), h.ids, h.score, h.log_probs) for h in hypotheses]
+                all_found = tuple(Translation(texts[i], towards[i], *one) for one in each)
+                answers[i] = Translation(texts[i], towards[i], *each[0], all_found)
             progress(len(rows))
         return answers
 

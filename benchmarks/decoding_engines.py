@@ -9,62 +9,87 @@ search ours: a patience of 2, the end mark counted in the length. Where the outp
 
 import argparse
 import json
-import os
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
 
 from glassformer import config, store
+from glassformer.config import PairData
 from glassformer.decoding.state import PATIENCE
 from glassformer.engine import kept
 from glassformer.engine.translator import FastTranslator
+from glassformer.tasks.languages import guess
+from glassformer.tasks.translator import load_tokenizers
 
 Solve = Callable[[list[str]], list[str]]
-BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with; its best is taken
+BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with
 
 
 class Direct:
     """CTranslate2 as its own documentation calls it, with our tokenizer."""
 
-    def __init__(self, fast: FastTranslator, folder: Path, precision: str, beam: int, *, many: bool, size: int = 0) -> None:
-        threads: dict[str, Any] = {"inter_threads": kept.cores(), "intra_threads": 1} if many else {}
-        path = str(kept.home() / kept._name(folder, precision))
-        self.fast, self.beam, self.size = fast, beam, size
-        self.engine = ctranslate2.Translator(path, compute_type=precision, **threads)
-        self.names = fast.source.names()
-        self.ids = {name: id for id, name in enumerate(fast.target.names())}
+    def __init__(self, folder: Path, asked: argparse.Namespace, size: int) -> None:
+        many: dict[str, Any] = {"inter_threads": kept.cores(), "intra_threads": 1}
+        path = str(kept.home() / kept._name(folder, asked.precision))
+        self.recipe = config.read(folder / "recipe.toml")
+        self.beam, self.size = asked.beam, size
+        self.source, self.target = load_tokenizers(folder, self.recipe)
+        self.engine = ctranslate2.Translator(path, compute_type=asked.precision, **({} if asked.one else many))
+        self.names = self.source.names()
+        self.ids = {name: id for id, name in enumerate(self.target.names())}
 
     def __call__(self, texts: list[str]) -> list[str]:
-        sources = [
-            self.fast.source_ids(ids, self.fast.direction(text))
-            for text, ids in zip(texts, self.fast.source.encode_batch(texts), strict=True)
-        ]
+        tags = [f"<2{asked_for(self.recipe.data, text)}>" for text in texts] if self.recipe.data.both_ways else None
+        sources = [[self.names[id] for id in ids] + [self.recipe.tokenizer.eos] for ids in self.source.encode_batch(texts)]
         results = self.engine.translate_batch(
-            [[self.names[id] for id in ids] for ids in sources],
+            [[tag, *names] for tag, names in zip(tags, sources, strict=True)] if tags else sources,
             max_batch_size=self.size,
             batch_type="tokens" if self.size else "examples",
             beam_size=self.beam,
             patience=PATIENCE if self.beam > 1 else 1,
-            length_penalty=self.fast.recipe.decoding.length_penalty,
+            length_penalty=self.recipe.decoding.length_penalty,
             return_end_token=True,
             min_decoding_length=0,
-            max_decoding_length=self.fast.recipe.model.max_length - 1,
+            max_decoding_length=self.recipe.model.max_length - 1,
         )
-        return [self.fast.target.decode([self.ids[name] for name in result.hypotheses[0]]) for result in results]
+        return [self.target.decode([self.ids[name] for name in result.hypotheses[0]]) for result in results]
 
 
-def one_by_one(solve: Solve) -> Solve:
-    return lambda texts: [answer for text in texts for answer in solve([text])]
+def asked_for(data: PairData, text: str) -> str:
+    return data.target if guess(text, (data.source, data.target)) == data.source else data.source
 
 
-def through(translator: Any, beam: int) -> Solve:
-    options = replace(translator.recipe.decoding, beam=beam)
-    return lambda texts: [answer.text for answer in translator.translate_all(texts, options=options)]
+def solver(name: str, folder: Path, asked: argparse.Namespace) -> Solve:
+    recipe = config.read(folder / "recipe.toml")
+    kind, _, size = name.partition(" ")
+    if kind == "ctranslate2":
+        solve: Solve = Direct(folder, asked, int(size or 0))
+    else:
+        if kind == "pytorch":
+            from glassformer.tasks.translate import Translate
+
+            translator: Any = Translate.load(folder)
+        else:
+            translator = FastTranslator(folder, recipe, asked.precision, many=not asked.one)
+        options = replace(recipe.decoding, beam=asked.beam)
+        solve = lambda texts: [answer.text for answer in translator.translate_all(texts, options=options)]  # noqa: E731
+    return (lambda texts: [answer for text in texts for answer in solve([text])]) if asked.one else solve
+
+
+def serve(pipe: Connection, name: str, folder: Path, asked: argparse.Namespace, texts: list[str]) -> None:
+    """A process of its own, so that the threads of one library do not stand in another's way. It answers when asked."""
+    solve = solver(name, folder, asked)
+    while pipe.recv():
+        began = time.perf_counter()
+        answers = solve(texts)
+        pipe.send((time.perf_counter() - began, answers))
 
 
 def main() -> None:
@@ -81,38 +106,31 @@ def main() -> None:
     texts = asked.input.read_text(encoding="utf-8").splitlines()
     texts = texts[: asked.one] if asked.one else texts
     folder = store.find_model(asked.model)
-    recipe = config.read(folder / "recipe.toml")
-    fast = FastTranslator(folder, recipe, asked.precision, many=not asked.one)
-    solvers: dict[str, Solve] = {"glassformer": through(fast, asked.beam)}
-    if asked.one:
-        solvers["ctranslate2"] = Direct(fast, folder, asked.precision, asked.beam, many=False)
-    else:
-        tried = {size: Direct(fast, folder, asked.precision, asked.beam, many=True, size=size) for size in BATCHES}
-        seconds = {size: timed(solve, texts)[0] for size, solve in tried.items()}
-        solvers["ctranslate2"] = tried[min(seconds, key=lambda size: seconds[size])]
-    if asked.pytorch:
-        from glassformer.tasks.translate import Translate
-
-        solvers["pytorch"] = through(Translate.load(folder), asked.beam)
-    if asked.one:
-        solvers = {name: one_by_one(solve) for name, solve in solvers.items()}
-    answers = {name: solve(texts) for name, solve in solvers.items()}  # and warm
-    took: dict[str, list[float]] = {name: [] for name in solvers}
+    FastTranslator(folder, config.read(folder / "recipe.toml"), asked.precision)  # converts it, if that has not been done
+    names = ["glassformer", *(["ctranslate2"] if asked.one else [f"ctranslate2 {size}" for size in BATCHES])]
+    names += ["pytorch"] if asked.pytorch else []
+    pipes = {}
+    spawn = multiprocessing.get_context("spawn")
+    for name in names:
+        pipes[name], theirs = spawn.Pipe()
+        spawn.Process(target=serve, args=(theirs, name, folder, asked, texts), daemon=True).start()
+    answers = {name: ask(pipe)[1] for name, pipe in pipes.items()}  # and warm
+    took: dict[str, list[float]] = {name: [] for name in names}
     for repeat in range(asked.repeats):
-        names = list(solvers) if repeat % 2 == 0 else list(solvers)[::-1]
-        for name in names:
-            took[name].append(timed(solvers[name], texts)[0])
-    found = {
+        for name in names if repeat % 2 == 0 else names[::-1]:
+            took[name].append(ask(pipes[name])[0])
+    for pipe in pipes.values():
+        pipe.send(False)
+    found: dict[str, Any] = {
         "model": asked.model,
         "precision": asked.precision,
         "beam": asked.beam,
         "sentences": len(texts),
         "one by one": bool(asked.one),
         "cores": kept.cores(),
-        "processor": os.uname().machine,
         "seconds": {name: round(statistics.median(each), 4) for name, each in took.items()},
     }
-    for name in list(solvers)[1:]:
+    for name in names[1:]:
         ratios = sorted(theirs / ours for theirs, ours in zip(took[name], took["glassformer"], strict=True))
         found[f"times {name}"] = [round(x, 3) for x in (statistics.median(ratios), ratios[0], ratios[-1])]
         found[f"unlike {name}"] = sum(a != b for a, b in zip(answers["glassformer"], answers[name], strict=True))
@@ -121,10 +139,9 @@ def main() -> None:
         asked.json.write_text(json.dumps(found, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
-def timed(solve: Solve, texts: list[str]) -> tuple[float, list[str]]:
-    began = time.perf_counter()
-    answers = solve(texts)
-    return time.perf_counter() - began, answers
+def ask(pipe: Connection) -> tuple[float, list[str]]:
+    pipe.send(True)
+    return pipe.recv()
 
 
 if __name__ == "__main__":

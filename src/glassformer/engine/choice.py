@@ -53,9 +53,9 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     """What finds the answers of a model that PyTorch then looks into; none if that finds them itself."""
     try:
         if recipe.task == "translate":
-            return _fast_translator(folder, recipe, recipe.decoding, engine, [], many=False)
+            return _fast_translator(folder, recipe, recipe.decoding, engine, [], many=True)
         if recipe.task == "language":
-            return _fast_continuer(folder, recipe, GenerationOptions(temperature=0.0), engine, [], seeded=False)
+            return _fast_continuer(folder, recipe, GenerationOptions(temperature=0.0), engine, [], seeded=False, threads=1)
     except UserError:  # it cannot serve this model: others it may
         pass
     return None
@@ -77,14 +77,14 @@ def _fast_translator(
 
 
 def _fast_continuer(
-    folder: Path, recipe: Recipe, options: GenerationOptions, engine: str, asked: list[str], *, seeded: bool
+    folder: Path, recipe: Recipe, options: GenerationOptions, engine: str, asked: list[str], *, seeded: bool, threads: int = 0
 ) -> "FastContinuer | None":
     if not _wanted(engine):
         return None
     from glassformer.engine.continuer import FastContinuer, obstacles
 
     found: FastContinuer | None = _fast(
-        FastContinuer, folder, recipe, engine, [*asked, *obstacles(recipe, options, seeded=seeded)]
+        partial(FastContinuer, threads=threads), folder, recipe, engine, [*asked, *obstacles(recipe, options, seeded=seeded)]
     )
     return found
 

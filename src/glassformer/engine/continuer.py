@@ -12,16 +12,19 @@ from glassformer.text.tokenizer import Tokenizer
 
 
 class FastContinuer(Continuer):
-    """A language model that CTranslate2 computes: greedy, or drawing by chance and not by a seed."""
+    """A language model that CTranslate2 computes: greedy, or drawing by chance and not by a seed.
 
-    def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32") -> None:
+    With more threads than one, only one such model goes well in a process.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32", *, threads: int = 0) -> None:
         assert isinstance(recipe.data, TextData)
         self.recipe, self.data = recipe, recipe.data
         self.tokenizer = Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer)
         self.window = recipe.model.max_length
         self._names = self.tokenizer.names()
         generator = interop.library().Generator
-        options = {"compute_type": precision, "inter_threads": 1, "intra_threads": kept.cores()}
+        options = {"compute_type": precision, "inter_threads": 1, "intra_threads": threads or kept.cores()}
         words = (self.tokenizer, self.tokenizer)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: generator(path, **options))
 

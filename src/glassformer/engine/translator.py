@@ -26,7 +26,8 @@ Found = list[Hypothesis]
 class FastTranslator(Translator):
     """A translator whose model CTranslate2 computes.
 
-    Of many sentences each core takes some (`many`); of one, each core takes a part of every matrix.
+    Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
+    but only one such translator goes well in a process, since the threads of another would be in its way.
     """
 
     scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without
@@ -39,34 +40,22 @@ class FastTranslator(Translator):
         self._ids = {name: id for id, name in enumerate(self._target_names)}
         self._banned = set(self.limits([], recipe.decoding).banned)
         self._threads = kept.cores()
-        self._folder, self._precision = folder, precision
-        self._engines: dict[bool, Any] = {}
-        self._engine(many)
-
-    def _engine(self, many: bool) -> Any:
-        """Made when it is needed."""
-        if many not in self._engines:
-            inter, intra = (self._threads, 1) if many else (1, self._threads)
-            options = {"compute_type": self._precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
-            translator, words = interop.library().Translator, (self.source, self.target)
-            made = kept.load(self._folder, self.recipe, words, self._precision, lambda path: translator(path, **options))
-            self._engines[many] = made
-        return self._engines[many]
+        inter, intra = (self._threads, 1) if many else (1, self._threads)
+        options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
+        translator, words = interop.library().Translator, (self.source, self.target)
+        self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))
 
     def decode_all(
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
-        if not sources:
-            return
-        engine = self._engine(len(sources) > 1)
         total = sum(map(len, sources.values()))
         budget = min(TOKENS, batch_tokens, -(-total // self._threads))  # work for every core, if there is enough
         order = sorted(sources, key=lambda i: len(sources[i]))
         begun = []
         for rows in reversed(list(by_budget(order, sources, budget))):  # the longest first: none is waited for in the end
             limits = self.limits([sources[i] for i in rows], options).max_lengths
-            begun.append((rows, limits, self._begin(engine, [sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
+            begun.append((rows, limits, self._begin([sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
         again = []
         for rows, limits, waiting in begun:
             done, answers = [], []
@@ -78,21 +67,21 @@ class FastTranslator(Translator):
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
                     long = False
                 if long or banned:
-                    again.append((row, self._begin_again(engine, sources[row], options, most, banned)))
+                    again.append((row, self._begin_again(sources[row], options, most, banned)))
                 else:
                     done.append(row)
                     answers.append(found[: options.beam])
             yield done, answers
         if again:
             found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result())}) for row, waiting in again]
-            self._score(engine, [(sources[row], h) for row, found in found_again for h in found.values()], options)
+            self._score([(sources[row], h) for row, found in found_again for h in found.values()], options)
             ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.beam] for _, found in found_again]
             yield [row for row, _ in found_again], ranked
 
-    def _begin(self, engine: Any, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
+    def _begin(self, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
         """Begins a search; the results are waited for one by one."""
         beam = options.beam
-        return engine.translate_batch(
+        return self._engine.translate_batch(
             [[self._source_names[id] for id in ids] for ids in sources],
             asynchronous=True,
             beam_size=beam,
@@ -107,19 +96,19 @@ class FastTranslator(Translator):
             **more,
         )
 
-    def _begin_again(self, engine: Any, source: Ids, options: DecodingOptions, most: int, banned: bool) -> Any:
+    def _begin_again(self, source: Ids, options: DecodingOptions, most: int, banned: bool) -> Any:
         """A search that ends at the greatest length, and writes nothing banned.
 
         Its greater patience changes nothing but that all it has at the end may be looked at.
         """
         never = [[self._target_names[id]] for id in sorted(self._banned)] if banned else None
-        return self._begin(engine, [source], options, PATIENCE + 1, most, suppress_sequences=never)
+        return self._begin([source], options, PATIENCE + 1, most, suppress_sequences=never)
 
-    def _score(self, engine: Any, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
+    def _score(self, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
         """By a pass over each, with its end."""
         sources = [[self._source_names[id] for id in source] for source, _ in found]
         targets = [[self._target_names[id] for id in h.ids] for _, h in found]
-        scored = engine.score_batch(sources, targets, max_input_length=0, max_batch_size=TOKENS, batch_type="tokens")
+        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=TOKENS, batch_type="tokens")
         for (_, h), result in zip(found, scored, strict=True):
             h.log_probs = list(result.log_probs)
             h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty

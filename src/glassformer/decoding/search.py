@@ -14,7 +14,7 @@ from torch import Tensor
 from glassformer.decoding import tree
 from glassformer.decoding.largest import largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
-from glassformer.decoding.state import Hypothesis, Limits, Model
+from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # logits or log p (B, V) and which rows they are (B) → a token each (B)
 Write = Callable[[Tensor, Tensor], Tensor]  # which rows (B) got which tokens (B) → which of them go on (B)
@@ -93,8 +93,8 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     """The `width` best sequences of each row, best first, by Σ log p ÷ lengthᵅ (the end mark counts as a token).
 
     At every step the best 2 · width continuations are looked at: those among the first `width` that end are finished, the
-    best `width` that do not go on. A row stops when it has `width` finished ones and none going on scores better than the
-    worst of them.
+    best `width` that do not go on. A row stops when 2 · width have finished (a patience of 2: Kasai et al. 2022), which is a
+    rule that CTranslate2 has too; a beam of one stops at its first end, as greedy does.
     """
     count = len(limits.max_lengths)
     done: list[list[Hypothesis]] = [[] for _ in range(count)]
@@ -107,6 +107,7 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     spent = torch.empty(count, width, 0)  # (b, K, t) log p of each
     length = 0
     forbid = _Forbid(limits)
+    enough = PATIENCE * width if width > 1 else 1
     trees = tree.plant(count, width)
     while len(rows):
         logits, state = model.step(ids, state)
@@ -137,28 +138,16 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
         spent = torch.cat((_follow(spent, parents), paid.unsqueeze(2)), dim=2)
         length += 1
 
-        going = [
-            i
-            for i, (row, best_going) in enumerate(zip(rows.tolist(), totals[:, 0].tolist(), strict=True))
-            if not _settled(done[row], best_going, width, length, length_penalty)
-        ]
+        goes = (totals[:, 0] > -math.inf).tolist()
+        going = [i for i, row in enumerate(rows.tolist()) if goes[i] and len(done[row]) < enough]
         if trees is not None:
             for i in set(range(len(rows))) - set(going):
-                trees[int(rows[i])].end(f"{width} are finished, and none that goes on scores better than the worst of them")
+                trees[int(rows[i])].end(f"{len(done[int(rows[i])])} are finished, and the search ends")
         keep = torch.tensor(going, dtype=torch.long)
         index = (keep.unsqueeze(1) * width + parents[keep]).flatten()
         rows, totals, written, spent = rows[keep], totals[keep], written[keep], spent[keep]
         ids, state = tokens[keep].flatten(), state.reorder(index)
     return [sorted(found, key=lambda h: -h.score)[:width] for found in done]
-
-
-def _settled(found: list[Hypothesis], best_going: float, width: int, length: int, length_penalty: float) -> bool:
-    if best_going == -math.inf:
-        return True
-    if len(found) < width:
-        return False
-    worst = sorted((h.score for h in found), reverse=True)[width - 1]
-    return _score(best_going, length, length_penalty) <= worst
 
 
 def _score(log_prob: float, length: int, length_penalty: float) -> float:

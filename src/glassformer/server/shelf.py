@@ -13,6 +13,7 @@ from typing import Any
 from glassformer import config, store
 from glassformer.answers import tokenizer_of
 from glassformer.config import PairData, Recipe
+from glassformer.engine import choice
 from glassformer.errors import UserError
 from glassformer.notation import describe
 from glassformer.server.examples import examples
@@ -35,7 +36,8 @@ class Shelf:
     A folder may come, change or go at any time: its files are looked at whenever it is asked for.
     """
 
-    def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None) -> None:
+    def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None, engine: str = "auto") -> None:
+        self._engine = engine
         self._given = [store.find_model(name) for name in models]
         if hidden := [str(name) for name, folder in zip(models, self._given, strict=True) if not _shown(folder)]:
             raise UserError(
@@ -74,7 +76,9 @@ class Shelf:
             if known and known[0] == stamp:
                 return known[1]
             try:
-                task = registry.load(folder)
+                task: Any = registry.load(folder)
+                if isinstance(task, Translate | Language):
+                    task.beside = choice.beside(folder, task.recipe, self._engine)
             except Exception as error:  # whatever may be in a folder that somebody made
                 if _stamp(folder) is None:
                     raise self._gone(id) from None

@@ -88,13 +88,13 @@ class Shelf:
     def _find(self, id: str) -> tuple[Path, Path, Stamp]:
         """The folder of a model, the file with its weights, and when its files were written."""
         folders = self.folders()
-        name, _, update = (id, "", "") if id in folders else id.rpartition("@")
+        name, at, update = (id, "", "") if id in folders else id.rpartition("@")
         if name not in folders:
             raise Refusal(
                 404, "unknown-model", f"There is no model {id!r}. There are: {', '.join(folders)}.", models=list(folders)
             )
         folder, weights = folders[name], folders[name] / "model.safetensors"
-        if update:
+        if at:
             kept = checkpoints(folder)
             if not update.isascii() or not update.isdigit() or int(update[:9]) not in kept:
                 known = f"There are: {', '.join(map(str, kept))}." if kept else "It has none."

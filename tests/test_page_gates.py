@@ -32,14 +32,14 @@ import glassformer as gf
 from glassformer.training.checkpoints import Checkpoints, Progress
 
 TEXT, OTHER, LONGER = "the cat sat on the mat", "the mat sat on the cat", "the cat I like sat on the mat."
-RECURRENT = ("additive", "fixed", "writes")
+RECURRENT = {"additive": "additive", "fixed": "fixed", "speaks": "writes"}  # no name is a word of the page
 VIEWS = ("gates", "whatif", "compare")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     at = tmp_path_factory.mktemp("gates")
-    made = [make(at / name, MADE[name][0], **MADE[name][1]) for name in RECURRENT]
+    made = [make(at / name, MADE[kind][0], **MADE[kind][1]) for name, kind in RECURRENT.items()]
     made += [make(at / name, name) for name in ("translate", "language", "classify", "score")]
     run = at / "run"
     shutil.copytree(at / "translate", run)
@@ -127,19 +127,19 @@ def test_a_phone_shows_them(browser: Any, server: Server) -> None:  # noqa: F811
     [
         ("fixed", "decoder.1", ["gate_f", "gate_i", "candidate", "cell", "gate_o", "hidden"]),
         ("additive", "encoder.0.back", ["gate_r", "gate_z", "candidate", "hidden"]),
-        ("writes", "decoder.0", ["gate_f", "gate_i", "candidate", "cell", "gate_o", "hidden"]),
+        ("speaks", "decoder.0", ["gate_f", "gate_i", "candidate", "cell", "gate_o", "hidden"]),
     ],
 )
 def test_gates_are_the_numbers_of_the_pass(explorer: Explorer, model: str, path: str, leaves: list[str]) -> None:
     stack, level, *back = path.split(".")
-    to = "" if model == "writes" else "zh"
-    go(explorer, view="gates", model=model, stack=stack, level=level, back=int(bool(back)), beside="-", to=to)
+    to = "" if model == "speaks" else "zh"
+    go(explorer, view="gates", model=model, stack=stack, level=level, back=int(bool(back)), beside="-", to=to, row=1, col=1)
     assert check_drawn(explorer) > 4 * len(leaves)
     check_cell(explorer)
     trace = explorer.trace
     for unit in (-1, 3):
         if unit >= 0:
-            explorer.page.locator("[data-control=course]").select_option("unit")
+            explorer.page.locator("[data-control=course]").select_option(value="unit")
             explorer.page.locator("[data-control=unit]").fill(str(unit))
             explorer.page.locator("[data-control=unit]").blur()
             explorer.page.wait_for_selector(f"[data-lines='{path}-{unit}']")
@@ -169,7 +169,7 @@ def test_another_model_beside_it(explorer: Explorer) -> None:
     names = saved(explorer, "[data-lines=gradient-distance]")[0]
     assert names == ["place", "additive", "translate"]
     offered = explorer.page.locator("[data-control=beside] option").all_inner_texts()
-    assert any(one.startswith("fixed") for one in offered) and not any(one.startswith(("writes", "classify")) for one in offered)
+    assert any(one.startswith("fixed") for one in offered) and not any(one.startswith(("speaks", "classify")) for one in offered)
 
 
 @browser_test
@@ -191,11 +191,11 @@ def test_a_change_and_what_it_did(explorer: Explorer) -> None:
     go(explorer, view="whatif", model="translate")
     assert "Nothing is changed" in explorer.text("main")
     page, base = explorer.page, explorer.trace
-    page.locator("[data-control=path]").select_option("decoder.1.self")
-    page.locator("[data-control=head-off]").select_option("2")
+    page.locator("[data-control=path]").select_option(value="decoder.1.self")
+    page.locator("[data-control=head-off]").select_option(index=2)
     explorer.click("[data-control=add]")
     page.locator("[data-control=kind]").select_option("no-positions")
-    page.locator("[data-control=path]").select_option("decoder")
+    page.locator("[data-control=path]").select_option(value="decoder")
     explorer.click("[data-control=add]")
     page.wait_for_selector("[data-undo='no-positions:decoder']")
     explorer.settle()
@@ -206,7 +206,7 @@ def test_a_change_and_what_it_did(explorer: Explorer) -> None:
     rows = saved(explorer, ".changes")[1:]
     close([row[2] for row in rows], [change["before"] for change in wanted["changes"]])
     close([row[3] for row in rows], [change["after"] for change in wanted["changes"]])
-    page.locator("[data-control=at]").select_option("1")
+    page.locator("[data-control=at]").select_option(value="1")
     explorer.settle()
     check_outputs(explorer, base["id"], wanted["id"], 1, 1)
     check_difference(explorer, base, wanted, "decoder.1.cross.pattern")
@@ -244,7 +244,7 @@ def check_difference(
     explorer: Explorer, a: dict[str, Any], b: dict[str, Any], name: str, by: str = "place", head: int = 0
 ) -> None:
     """The drawn cells of a difference, recomputed from both tensors; one of them opened."""
-    explorer.page.locator("[data-control=tensor]").select_option(name)
+    explorer.page.locator("[data-control=tensor]").select_option(value=name)
     explorer.settle()
     found = explorer.server.ask(f"/api/compare/{a['id']}/{b['id']}", {"by": by})
     one, two = (explorer.server.tensor(trace["id"], name) for trace in (a, b))
@@ -274,14 +274,14 @@ def test_a_part_of_another_text(explorer: Explorer) -> None:
     go(explorer, view="whatif", model="translate", patched=LONGER)
     page = explorer.page
     base, other = (next(trace for trace in explorer.traces if trace["text"] == text) for text in (TEXT, LONGER))
-    page.locator("[data-control=kind]").select_option("patch")
-    page.locator("[data-control=patch]").select_option("encoder.1.resid_post")
-    page.locator("[data-control=part]").select_option("whole")
+    page.locator("[data-control=kind]").select_option(value="patch")
+    page.locator("[data-control=patch]").select_option(value="encoder.1.resid_post")
+    page.locator("[data-control=part]").select_option(value="whole")
     assert f"{len(other['source'])} × 16 there" in explorer.text("[data-unfit]")
     assert page.locator("[data-control=add]").is_disabled()
-    page.locator("[data-control=part]").select_option("one")
-    page.locator("[data-control=here]").select_option("1")
-    page.locator("[data-control=there]").select_option("5")
+    page.locator("[data-control=part]").select_option(value="one")
+    page.locator("[data-control=here]").select_option(value="1")
+    page.locator("[data-control=there]").select_option(value="5")
     explorer.click("[data-control=add]")
     page.wait_for_selector("[data-undo='patch:encoder.1.resid_post:-:1:5']")
     page.wait_for_selector("[data-after]")
@@ -340,11 +340,11 @@ def test_two_models(explorer: Explorer) -> None:
     go(explorer, view="compare", model="translate", against="model", withModel="run")
     explorer.page.wait_for_selector("[data-compared]")
     assert explorer.page.locator("[data-equal]").count() == 1  # a copy
-    explorer.page.locator("[data-control=with-model]").select_option("additive")
+    explorer.page.locator("[data-control=with-model]").select_option(value="additive")
     explorer.page.wait_for_selector("[data-pick=logits]")
     explorer.settle()
     assert "trained apart" in explorer.text("[data-apart]")
-    explorer.page.locator("[data-control=tensor]").select_option("encoder.0.resid_post")
+    explorer.page.locator("[data-control=tensor]").select_option(value="encoder.0.resid_post")
     assert explorer.page.locator("[data-why=not-in-second]").count() == 1
     offered = explorer.page.locator("[data-control=with-model] option").all_inner_texts()
     assert {one.split(" ")[0] for one in offered} == {"additive", "fixed", "run"}

@@ -290,20 +290,24 @@ def check_drawn(explorer: Explorer) -> int:
     column = int((index or "-9").rpartition(",")[2])
     for matrix in explorer.page.evaluate(DRAWN):
         numbers = whole(explorer.server, explorer.trace["id"], matrix)
-        ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
         for cell in matrix["cells"]:
-            x = numbers[cell["row"], cell["col"]]
-            if not np.isfinite(x):
-                continue
             narrow = matrix["cols"] > 100 and abs(cell["col"] - column) < 3
             if matrix["name"] == opened and (narrow or min(matrix["rows"], matrix["cols"]) == 1):
                 continue  # the frame of the open cell may cover it
-            at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
-            near = ramp[max(0, at - 1) : at + 2]
-            low, high = near.min(0) - 5, near.max(0) + 5
-            assert (low <= cell["colour"]).all() and (cell["colour"] <= high).all(), (matrix["name"], cell, x, near)
-            checked += 1
+            checked += check_colour(matrix, cell, numbers[cell["row"], cell["col"]])
     return checked
+
+
+def check_colour(matrix: dict[str, Any], cell: dict[str, Any], x: float) -> bool:
+    """A drawn cell has the colour of its number, if that is finite."""
+    if not np.isfinite(x):
+        return False
+    ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
+    at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
+    near = ramp[max(0, at - 1) : at + 2]
+    low, high = near.min(0) - 5, near.max(0) + 5
+    assert (low <= cell["colour"]).all() and (cell["colour"] <= high).all(), (matrix["name"], cell, x, near)
+    return True
 
 
 @browser_test

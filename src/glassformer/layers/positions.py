@@ -34,3 +34,9 @@ class Rotary(nn.Module):
         cos, sin = self.cos[start : start + x.size(2)], self.sin[start : start + x.size(2)]
         a, b = x.chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+    def back(self, x: Tensor) -> Tensor:
+        """What was turned, as it was before; its first token at position 0."""
+        cos, sin = self.cos[: x.size(2)], self.sin[: x.size(2)]
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos + b * sin, b * cos - a * sin), dim=-1)

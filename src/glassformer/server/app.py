@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from glassformer import __version__, notation
-from glassformer.server import page, runs
+from glassformer.server import looking, page, pairs, runs
 from glassformer.server.guard import Guard, Visitors
 from glassformer.server.limits import Gate, Limits
 from glassformer.server.refusal import Refusal, bad
@@ -49,7 +49,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     )
     app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
     _add_errors(app)
-    for add in (_add_models, _add_traces, _add_writing):
+    for add in (_add_models, _add_traces, _add_writing, looking.add, pairs.add):
         add(app, work, gate)
     _add_tensors(app, work, reading)
     runs.add(app, work, reading)

@@ -62,43 +62,52 @@ class Shelf:
         return ids
 
     def load(self, id: str) -> Task:
-        """The model, from memory if its files have not changed."""
-        folder, stamp = self._find(id)
+        """The model, or a checkpoint of it (NAME@UPDATE), from memory if its files have not changed."""
+        folder, weights, stamp = self._find(id)
         with self._lock:
-            known = self._loaded.get(folder)
+            known = self._loaded.get(weights)
             if known and known[0] == stamp:
-                self._loaded.move_to_end(folder)
+                self._loaded.move_to_end(weights)
                 return known[1]
-            lock = self._locks.setdefault(folder, threading.Lock())
+            lock = self._locks.setdefault(weights, threading.Lock())
         with lock:  # two requests for one model load it once; others do not wait
             with self._lock:
-                known = self._loaded.get(folder)
+                known = self._loaded.get(weights)
             if known and known[0] == stamp:
                 return known[1]
             try:
-                task: Any = registry.load(folder)
-                if isinstance(task, Translate | Language):
+                task: Any = registry.load(folder, weights)
+                if isinstance(task, Translate | Language) and weights == folder / "model.safetensors":
                     task.beside = choice.beside(folder, task.recipe, self._engine)
             except Exception as error:  # whatever may be in a folder that somebody made
-                if _stamp(folder) is None:
+                if _stamp(folder, weights) is None:
                     raise self._gone(id) from None
                 raise Refusal(422, "broken-model", f"The model {id} cannot be loaded: {error}", model=id) from None
             with self._lock:
-                self._loaded[folder] = (stamp, task)
+                self._loaded[weights] = (stamp, task)
                 while len(self._loaded) > self._limits.models:
                     self._loaded.popitem(last=False)
             return task
 
-    def _find(self, id: str) -> tuple[Path, Stamp]:
+    def _find(self, id: str) -> tuple[Path, Path, Stamp]:
+        """The folder of a model, the file with its weights, and when its files were written."""
         folders = self.folders()
-        if id not in folders:
+        name, at, update = (id, "", "") if id in folders else id.rpartition("@")
+        if name not in folders:
             raise Refusal(
                 404, "unknown-model", f"There is no model {id!r}. There are: {', '.join(folders)}.", models=list(folders)
             )
-        stamp = _stamp(folders[id])
+        folder, weights = folders[name], folders[name] / "model.safetensors"
+        if at:
+            kept = checkpoints(folder)
+            if not update.isascii() or not update.isdigit() or int(update[:9]) not in kept:
+                known = f"There are: {', '.join(map(str, kept))}." if kept else "It has none."
+                raise Refusal(404, "unknown-model", f"{name} has no checkpoint of update {update}. {known}", model=id)
+            weights = kept[int(update[:9])]
+        stamp = _stamp(folder, weights)
         if stamp is None:
             raise self._gone(id)
-        return folders[id], stamp
+        return folder, weights, stamp
 
     def _gone(self, id: str) -> Refusal:
         return Refusal(404, "model-gone", f"The folder of the model {id} is no longer there. Choose another model.", model=id)
@@ -109,7 +118,7 @@ class Shelf:
         problems, room = {}, 0.9 * self._limits.answer
         for id, folder in self.folders().items():
             try:
-                about = {"id": id, **self._tell(folder)}
+                about = {"id": id, **self._tell(folder), "checkpoints": _told(checkpoints(folder))}
                 room -= len(json.dumps(about))
                 if room < 0:
                     raise UserError("There are too many models for one list. Name those to explore: glassformer explore MODEL …")
@@ -137,9 +146,25 @@ def _shown(folder: Path) -> bool:
         return True
 
 
-def _stamp(folder: Path) -> Stamp | None:
-    recipe, weights, *words = (_written(folder / name) for name in FILES)
-    return None if recipe is None or weights is None else (recipe, weights, *words)
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """The weights that a run has kept, by update: of the moving average if there is one, by which the run is judged."""
+    found = {}
+    for path in sorted((folder / "checkpoints").glob("[0-9]*")):
+        weights = next((path / name for name in ("ema.safetensors", "model.safetensors") if (path / name).is_file()), None)
+        if weights and path.name.isascii() and path.name.isdigit():
+            found[int(path.name)] = weights
+    return found
+
+
+def _told(kept: dict[int, Path]) -> list[dict[str, Any]]:
+    return [{"update": update, "average": weights.name.startswith("ema")} for update, weights in kept.items()]
+
+
+def _stamp(folder: Path, weights: Path | None = None) -> Stamp | None:
+    """When the files of a model were written last; of a checkpoint other weights than the model's."""
+    recipe, usual, *words = (_written(folder / name) for name in FILES)
+    found = _written(weights) if weights else usual
+    return None if recipe is None or found is None else (recipe, found, *words)
 
 
 def _written(path: Path) -> tuple[int, int] | None:

@@ -100,7 +100,7 @@ class Work:
         task = kept.task
         started = time.perf_counter()
         with in_words(), at_most(self.limits.trace):
-            edited = edits.apply(task, kept.trace, named(asked.edits))
+            edited = edits.apply(task, kept.trace, named(asked.edits, lambda other: self._patch(kept, other)))
         return self._keep(
             kept.model,
             task,
@@ -111,6 +111,14 @@ class Work:
             changes=[asdict(change) for change in edited.changes],
             same=edited.same,
         )
+
+    def _patch(self, kept: Kept, id: str) -> Trace:
+        """Another trace by the same model, of which a part is to be put into this one."""
+        other = self.traces.get(id)
+        if other.made_by is not kept.made_by and other.task is not kept.task:
+            sentence = f"A part of another pass fits only into a pass of the same model: {other.model} is not {kept.model}."
+            raise bad("other-model", sentence, model=kept.model, other=other.model)
+        return other.trace
 
     def cell(self, id: str, asked: ToExplain) -> dict[str, Any]:
         kept = self.traces.get(id)

@@ -30,6 +30,7 @@ export interface Model {
   examples: string[];
   seconds?: string[];
   map: Stack[];
+  checkpoints: { update: number; average: boolean }[]; // weights that its run has kept, perhaps of the moving average
 }
 
 export interface Token {
@@ -81,7 +82,9 @@ export type Edit =
   | { kind: "head-off"; path: string; head: number }
   | { kind: "no-scale"; path: string }
   | { kind: "no-mask"; path: string }
-  | { kind: "force-token"; position: number; token: number };
+  | { kind: "force-token"; position: number; token: number }
+  | { kind: "no-positions"; path: string }
+  | { kind: "patch"; name: string; other: string; head: number | null; position: number | null; other_position: number | null };
 
 export interface Trace {
   id: string;
@@ -249,6 +252,10 @@ export function send(path: string, body: unknown, signal?: AbortSignal): Promise
   });
 }
 
+export async function raw(path: string): Promise<Tensor> {
+  return numbers(await polite(path));
+}
+
 export async function numbers(response: Response): Promise<Tensor> {
   const data = floats(await response.arrayBuffer());
   const header = response.headers.get("X-Shape") ?? "";
@@ -272,8 +279,7 @@ export const api = {
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
   cell: (id: string, name: string, index: number[], signal?: AbortSignal) =>
     post<Cell>(`api/trace/${part(id)}/cell`, { name, index }, signal),
-  tensor: async (id: string, name: string, query: string) =>
-    numbers(await polite(`api/trace/${part(id)}/tensor/${part(name)}?${query}`)),
+  tensor: (id: string, name: string, query: string) => raw(`api/trace/${part(id)}/tensor/${part(name)}?${query}`),
   next: (body: NextAsk) => post<Next>("api/next", body),
   logits: async (body: NextAsk) => (await numbers(await send("api/next", { ...body, full: true }))).data,
   beam: (body: BeamAsk) => post<Beam>("api/beam", body),

@@ -1,6 +1,7 @@
 /** The formula of each step as MathML, which browsers draw by themselves. The same in both languages. */
 
 import type { Model } from "./api";
+import { additive, scaled } from "./notes";
 import { causal, type Step } from "./steps";
 
 const i = (x: string) => `<mi>${x}</mi>`;
@@ -61,7 +62,7 @@ export function formula(model: Model, step: Step): string[] {
   const m = step.path.endsWith(".cross") ? i("m") : x;
   switch (step.kind) {
     case "token":
-      return [(model.kind === "transformer" ? root(i("D")) + o("·") : "") + i("E") + o("[") + i("id") + o("]")];
+      return [(scaled(model) ? root(i("D")) + o("·") : "") + i("E") + o("[") + i("id") + o("]")];
     case "position":
       return position(model);
     case "type":
@@ -77,11 +78,11 @@ export function formula(model: Model, step: Step): string[] {
         i("V") + eq + m + W("V") + o("+") + b("V"),
       ].map((line) => (model.options["bias"] === false ? line.split(o("+"))[0]! : line));
     case "scores":
-      return model.options["scores"] === "additive"
+      return additive(model)
         ? [transposed(i("w")) + call("tanh", i("q") + o("+") + i("k"))]
         : [i("S") + eq + i("Q") + transposed(i("K"))];
     case "scaled":
-      return model.options["scores"] === "additive" ? [] : [frac(i("Q") + transposed(i("K")), root(dk))];
+      return additive(model) ? [] : [frac(i("Q") + transposed(i("K")), root(dk))];
     case "masked":
       return causal(step) ? [sub(i("S"), `<mrow>${i("t")}${i("s")}</mrow>`) + eq + o("−") + n("∞") + o(",") + i("s") + o("&gt;") + i("t")] : [];
     case "pattern":

@@ -11,7 +11,7 @@ export interface Overview {
 type Load = (r0: number, r1: number, c0: number, c1: number) => Promise<Float32Array>;
 type Pool = (size: number) => Promise<Overview>;
 
-interface Parts {
+export interface Parts {
   name: string;
   lead?: string; // the leading indices of the slice, as in the address: "2," for head 2
   rows: number;

@@ -42,11 +42,23 @@ export interface Place {
   seed: number;
   written: number[];
   // gates
-
+  stack: string; // encoder or decoder, "" for the first
+  level: number; // which layer
+  back: boolean; // the direction that reads from the end
+  unit: number; // whose course is drawn, -1 for the mean of all
+  far: number; // length of the texts that gradients are measured on
+  beside: string; // the model beside it, "" for the one the page likes best, "-" for none
   // what if
-
+  edits: string; // no-scale:decoder.0.self;no-positions:encoder;patch:decoder.1.resid_post:-:2:3
+  patched: string; // the text that parts are taken from
+  lens: number; // which answer of a reader the lens is over
+  lensAfter: boolean; // and whether of the pass with the changes
+  tensor: string; // of which the difference is drawn, here and in compare
   // compare
-
+  against: "text" | "model" | "checkpoint";
+  withText: string;
+  withModel: string;
+  by: "" | "place" | "token";
   // tokens
 
   // vectors
@@ -104,10 +116,23 @@ const DEFAULTS: Place = {
   seed: 1,
   written: [],
   // gates
-
+  stack: "",
+  level: 0,
+  back: false,
+  unit: -1,
+  far: 50,
+  beside: "",
   // what if
-
+  edits: "",
+  patched: "",
+  lens: 0,
+  lensAfter: false,
+  tensor: "",
   // compare
+  against: "text",
+  withText: "",
+  withModel: "",
+  by: "",
 
   // tokens
 
@@ -135,10 +160,12 @@ const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   as: ["matrix", "arcs"],
   over: ["one", "mean", "max"],
   // gates
-
+  stack: ["encoder", "decoder"],
   // what if
 
   // compare
+  against: ["text", "model", "checkpoint"],
+  by: ["place", "token"],
 
   // tokens
 
@@ -159,6 +186,7 @@ const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
   penalty: [0, 3],
   more: [-1, 200],
   pace: [1, 30],
+  far: [2, 100],
 };
 
 function read(address: string): Place {

@@ -98,13 +98,13 @@ class Walk {
       cross: ["norm2", "resid_mid", "resid_cross"],
       ffn: ["norm3", cross ? "resid_cross" : "resid_mid", "resid_post"],
     }[part] as [string, string, string];
+    if (this.has(`${block}.hidden`)) return { input: `${block}.hidden`, before: "", after: "" }; // of a recurrent layer
     return { input: this.pre ? `${block}.${norm}.out` : `${block}.${before}`, before: `${block}.${before}`, after: `${block}.${after}` };
   }
 
   private get memory(): string {
     if (this.has("encoder.norm.out")) return "encoder.norm.out";
-    const layers = Object.keys(this.trace.tensors).filter((name) => /^encoder\.\d+\.resid_post$/.test(name));
-    return `encoder.${layers.length - 1}.resid_post`;
+    return Object.keys(this.trace.tensors).findLast((name) => /^encoder\.\d+\.(resid_post|joined|hidden)$/.test(name)) ?? "";
   }
 
   private attention(): void {

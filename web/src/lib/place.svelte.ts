@@ -54,7 +54,9 @@ export interface Place {
   // training
 
   // learn
-
+  chapter: string; // by its name, "" for the first
+  fruit: string; // the dictionary of the first chapter, "" as it is at first
+  pair: string; // two scores and a width, of the chapter on scores
 }
 
 function language(): Language {
@@ -106,7 +108,9 @@ const DEFAULTS: Place = {
   // training
 
   // learn
-
+  chapter: "",
+  fruit: "",
+  pair: "",
 };
 
 const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
@@ -204,7 +208,7 @@ export function link(): string {
   return location.href.split("#")[0] + write(place);
 }
 
-// -- what this browser remembers: the language and the theme, nothing else
+// -- what this browser remembers: the language, the theme and which exercises were solved, nothing else
 
 export function remembered(key: string): string | null {
   try {

@@ -6,7 +6,7 @@ export const en = {
   contents: "Chapters",
   titles: {
     lookup: "Soft look-up", tokens: "Tokens and one-hot", embedding: "Embedding", position: "Position", qkv: "Query, key, value",
-    scores: "Score and √d_k", mask: "Mask", heads: "Heads", residual: "Residual and norm", ffn: "Feed-forward",
+    scores: "Score and √dₖ", mask: "Mask", heads: "Heads", residual: "Residual and norm", ffn: "Feed-forward",
     rounds: "Decoder rounds", sampling: "Sampling",
   } as Record<string, string>,
   chapter: (n: number, all: number) => `Chapter ${n} of ${all}`,
@@ -55,7 +55,7 @@ export const zh: typeof en = {
   contents: "目录",
   titles: {
     lookup: "软查找", tokens: "词元与独热编码", embedding: "嵌入", position: "位置", qkv: "查询、键、值",
-    scores: "得分与 √d_k", mask: "掩码", heads: "多头", residual: "残差与归一化", ffn: "前馈网络",
+    scores: "得分与 √dₖ", mask: "掩码", heads: "多头", residual: "残差与归一化", ffn: "前馈网络",
     rounds: "解码的轮次", sampling: "采样",
   },
   chapter: (n, all) => `第 ${n} 章，共 ${all} 章`,

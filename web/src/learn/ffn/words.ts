@@ -17,7 +17,7 @@ export const en = {
   curveGated: "SiLU, the bend within SwiGLU, before the gate is multiplied in",
   across: "before the activation",
   liveSteps: [
-    "For {token}, place {place} of {inner} has the largest number after the activation.",
+    "For {token}, place {place} of {inner}, counted from zero, has the largest number after the activation.",
     "Before it: {before}.",
     "After it: {after}. The page, computing the activation itself, gets {again}.",
   ],
@@ -57,7 +57,7 @@ export const zh: typeof en = {
   curveGated: "SiLU，即 SwiGLU 里的那一折，尚未乘以门",
   across: "激活之前",
   liveSteps: [
-    "对 {token} 来说，{inner} 个位置中第 {place} 个在激活之后的数最大。",
+    "对 {token} 来说，{inner} 个位置中第 {place} 个（从零数起）在激活之后的数最大。",
     "激活之前：{before}。",
     "激活之后：{after}。本页自己计算激活函数，得到 {again}。",
   ],

@@ -14,7 +14,7 @@ export const en = {
   weight: "weight",
   spread: "entropy",
   beside: "The heads side by side, as `W_O` reads them:",
-  arcs: "The head that is chosen, from all tokens",
+  arcs: "The chosen token in the chosen head, as lines",
   steps: [
     "Head {sharpest} is the sharpest here: {sharpestWeight} of its weight is on {sharpestToken}.",
     "Its entropy, minus the sum of each weight times its logarithm, is {sharpestEntropy}. With equal weights it would be {evenEntropy}, with all weight on one token zero.",
@@ -49,7 +49,7 @@ export const zh: typeof en = {
   weight: "权重",
   spread: "熵",
   beside: "并排的各头，也就是 `W_O` 所读的：",
-  arcs: "所选的头，从所有词元出发",
+  arcs: "所选词元在所选的头里，画成线",
   steps: [
     "这里第 {sharpest} 个头最集中：{sharpestWeight} 的权重在 {sharpestToken} 上。",
     "它的熵，即每个权重乘其对数之和取负，是 {sharpestEntropy}。权重全部相等时是 {evenEntropy}，全在一个词元上时是零。",

@@ -23,7 +23,7 @@ export const en = {
   ],
   notice: [
     "The query as it was at first asks for red and nothing else. It does not find the apple: apple, banana and plum all score {tie}, for yellow and purple have red in them too, and the apple gets {apple} of the weight like the two others.",
-    "A query can also say what to look away from. With {away} the apple scores {awayScore} and gets {awayApple}. Three times as firm, the same wish gives it {firmApple}: longer queries make sharper choices.",
+    "A query can also say what to look away from. With {away} the apple scores {awayScore} and gets {awayApple}. Three times as firm, the same wish gives it {firmApple}: a larger query makes a sharper choice.",
   ],
   equal: {
     question: "Suppose every number of the query is zero. Which price comes out of the table above?",
@@ -68,7 +68,7 @@ export const zh: typeof en = {
   ],
   notice: [
     "最初的查询只要红色，别的都不管。它并没有找到苹果：苹果、香蕉和李子的得分都是 {tie}，因为黄色和紫色里也有红，苹果得到的权重和另外两个一样，是 {apple}。",
-    "查询也可以说明要避开什么。用 {away} 来查，苹果的得分是 {awayScore}，权重是 {awayApple}。同样的愿望强烈到三倍，权重就是 {firmApple}：查询越长，选择越分明。",
+    "查询也可以说明要避开什么。用 {away} 来查，苹果的得分是 {awayScore}，权重是 {awayApple}。同样的愿望强烈到三倍，权重就是 {firmApple}：查询的数越大，选择越分明。",
   ],
   equal: {
     question: "假设查询的每个数都是零。上面的表会给出什么价格？",

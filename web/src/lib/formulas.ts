@@ -4,21 +4,21 @@ import type { Model } from "./api";
 import { additive, scaled } from "./notes";
 import { causal, type Step } from "./steps";
 
-const i = (x: string) => `<mi>${x}</mi>`;
-const o = (x: string) => `<mo>${x}</mo>`;
-const n = (x: string | number) => `<mn>${x}</mn>`;
-const fn = (x: string) => `<mi mathvariant="normal">${x}</mi>`;
-const sub = (a: string, b: string) => `<msub>${a}${b}</msub>`;
-const sup = (a: string, b: string) => `<msup>${a}${b}</msup>`;
-const frac = (a: string, b: string) => `<mfrac><mrow>${a}</mrow><mrow>${b}</mrow></mfrac>`;
-const root = (a: string) => `<msqrt>${a}</msqrt>`;
-const call = (f: string, ...inside: string[]) => fn(f) + o("(") + inside.join(o(",")) + o(")");
+export const i = (x: string) => `<mi>${x}</mi>`;
+export const o = (x: string) => `<mo>${x}</mo>`;
+export const n = (x: string | number) => `<mn>${x}</mn>`;
+export const fn = (x: string) => `<mi mathvariant="normal">${x}</mi>`;
+export const sub = (a: string, b: string) => `<msub>${a}${b}</msub>`;
+export const sup = (a: string, b: string) => `<msup>${a}${b}</msup>`;
+export const frac = (a: string, b: string) => `<mfrac><mrow>${a}</mrow><mrow>${b}</mrow></mfrac>`;
+export const root = (a: string) => `<msqrt>${a}</msqrt>`;
+export const call = (f: string, ...inside: string[]) => fn(f) + o("(") + inside.join(o(",")) + o(")");
 
-const W = (x: string) => sub(i("W"), i(x));
-const b = (x: string) => sub(i("b"), i(x));
-const transposed = (x: string) => sup(x, i("T"));
-const dk = sub(i("d"), i("k"));
-const eq = o("=");
+export const W = (x: string) => sub(i("W"), i(x));
+export const b = (x: string) => sub(i("b"), i(x));
+export const transposed = (x: string) => sup(x, i("T"));
+export const dk = sub(i("d"), i("k"));
+export const eq = o("=");
 
 function activation(model: Model): string {
   const pre = i("pre");

@@ -76,7 +76,9 @@ export interface Place {
   logarithmic: boolean;
 
   // learn
-
+  chapter: string; // by its name, "" for the first
+  fruit: string; // the dictionary of the first chapter, "" as it is at first
+  pair: string; // two scores and a width, of the chapter on scores
 }
 
 function language(): Language {
@@ -151,7 +153,9 @@ const DEFAULTS: Place = {
   logarithmic: false,
 
   // learn
-
+  chapter: "",
+  fruit: "",
+  pair: "",
 };
 
 const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
@@ -255,7 +259,7 @@ export function link(): string {
   return location.href.split("#")[0] + write(place);
 }
 
-// -- what this browser remembers: the language and the theme, nothing else
+// -- what this browser remembers: the language, the theme and which exercises were solved, nothing else
 
 export function remembered(key: string): string | null {
   try {

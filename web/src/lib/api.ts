@@ -22,6 +22,7 @@ export interface Model {
   megabytes: number;
   options: Record<string, unknown>;
   vocabulary: number;
+  target_vocabulary?: number; // if what it writes has another one
   eos: number | null; // the token that ends what it writes
   max_length: number;
   languages?: string[];
@@ -31,6 +32,9 @@ export interface Model {
   seconds?: string[];
   map: Stack[];
 }
+
+/** Words and vectors alone, through which no text passes. */
+export type WordVectors = Pick<Model, "id" | "task" | "kind" | "title" | "parameters" | "megabytes" | "options" | "vocabulary">;
 
 export interface Token {
   text: string;
@@ -261,8 +265,15 @@ function floats(buffer: ArrayBuffer): Float32Array {
 
 export const part = encodeURIComponent;
 
+interface Models {
+  models: Model[];
+  vectors: WordVectors[];
+  default: string | null;
+  problems: Record<string, string>;
+}
+
 export const api = {
-  models: () => get<{ models: Model[]; default: string | null; problems: Record<string, string> }>("api/models"),
+  models: () => get<Models>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),

@@ -236,6 +236,10 @@ export async function get<T>(path: string): Promise<T> {
   return (await polite(path)).json();
 }
 
+export async function floatsAt(path: string): Promise<Tensor> {
+  return numbers(await polite(path));
+}
+
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await send(path, body, signal)).json();
 }
@@ -279,8 +283,8 @@ export const api = {
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
   cell: (id: string, name: string, index: number[], signal?: AbortSignal) =>
     post<Cell>(`api/trace/${part(id)}/cell`, { name, index }, signal),
-  tensor: async (id: string, name: string, query: string) =>
-    numbers(await polite(`api/trace/${part(id)}/tensor/${part(name)}?${query}`)),
+  tensor: (id: string, name: string, query: string) =>
+    floatsAt(`api/trace/${part(id)}/tensor/${part(name)}?${query}`),
   next: (body: NextAsk) => post<Next>("api/next", body),
   logits: async (body: NextAsk) => (await numbers(await send("api/next", { ...body, full: true }))).data,
   beam: (body: BeamAsk) => post<Beam>("api/beam", body),

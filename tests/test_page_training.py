@@ -187,7 +187,7 @@ class TestCurves:
             ("dev_loss", "dev_loss_zh", "tokens"),
             ("tokens_per_second", "tokens_per_second", "seconds"),
         ):
-            at(page, "curves", measure=measure, against=against)
+            at(page, "curves", measure=measure, along=against)
             found = page.page.locator("tr[data-row]").last.locator("[data-last]").get_attribute("data-last")
             assert float(found or "nan") == next(one[key] for one in reversed(log) if key in one)
         assert page.text("main dl").count("\n") >= 1  # what it says now

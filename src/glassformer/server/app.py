@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from glassformer import __version__, notation
-from glassformer.server import looking, page, pairs, runs
+from glassformer.server import looking, page, pairs, runs, vectors
 from glassformer.server.guard import Guard, Visitors
 from glassformer.server.limits import Gate, Limits
 from glassformer.server.refusal import Refusal, bad
@@ -37,6 +37,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
         yield
         gate.close()
         reading.close()
+        work.maps.close()
 
     app = FastAPI(
         title="Glassformer",
@@ -49,7 +50,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     )
     app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
     _add_errors(app)
-    for add in (_add_models, _add_traces, _add_writing, looking.add, pairs.add):
+    for add in (_add_models, _add_traces, _add_writing, looking.add, pairs.add, vectors.add):
         add(app, work, gate)
     _add_tensors(app, work, reading)
     runs.add(app, work, reading)
@@ -61,7 +62,7 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/models", tags=["models"])
     async def models() -> Response:
         """The models there are: task, architecture, sizes, languages or labels, texts to begin with, and the steps of a pass in
-        the order they are computed."""
+        the order they are computed; under `vectors` those that are words and vectors alone."""
         return as_json(await gate.run(work.shelf.list), work.limits)
 
     @app.get("/api/notation", tags=["models"])
@@ -71,7 +72,7 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
 
     @app.post("/api/tokenize", tags=["models"])
     async def tokenize(asked: ToTokenize) -> Response:
-        """The pieces of a text, with the characters they cover and their bytes."""
+        """The pieces of a text in columns: their ids, the characters [start, end) they cover, and the bytes of each id in hex."""
         return as_json(await gate.run(lambda: work.tokenize(asked)), work.limits)
 
     @app.post("/api/words", tags=["models"])

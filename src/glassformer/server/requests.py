@@ -124,7 +124,7 @@ class ToBeam(Asked):
 
 class ToTokenize(Asked):
     model: Model
-    text: Text
+    text: str = Field(max_length=_LIMITS.passage, description="What is cut into pieces.")
     side: Literal["source", "target"] = Field("source", description="Whose vocabulary, if a translator has two.")
 
 

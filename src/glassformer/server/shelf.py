@@ -39,10 +39,6 @@ class Shelf:
     def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None, engine: str = "auto") -> None:
         self._engine = engine
         self._given = [store.find_model(name) for name in models]
-        if hidden := [str(name) for name, folder in zip(models, self._given, strict=True) if not _shown(folder)]:
-            raise UserError(
-                f"The page has no view for word vectors: {', '.join(hidden)}. Use: glassformer vectors neighbours WORD"
-            )
         self._limits = limits or Limits()
         self._loaded: OrderedDict[Path, tuple[Stamp, Task]] = OrderedDict()
         self._told: dict[Path, tuple[Stamp, dict[str, Any]]] = {}
@@ -51,7 +47,7 @@ class Shelf:
 
     def folders(self) -> dict[str, Path]:
         """Every model's folder under its id: its name, and the folder it is in where two have one name."""
-        found = self._given or [folder for folder in (*store.bundled(), *store.trained()) if _shown(folder)]
+        found = self._given or [*store.bundled(), *store.trained()]
         names = [folder.resolve().name for folder in found]
         ids: dict[str, Path] = {}
         for folder, name in zip(found, names, strict=True):
@@ -113,7 +109,8 @@ class Shelf:
         return Refusal(404, "model-gone", f"The folder of the model {id} is no longer there. Choose another model.", model=id)
 
     def list(self) -> dict[str, Any]:
-        """What the page says of each. A broken folder does not hide the others, nor do too many."""
+        """What the page says of each. A broken folder does not hide the others, nor do too many. Word vectors, through which
+        no text passes, are told of apart."""
         told: list[dict[str, Any]] = []
         problems, room = {}, 0.9 * self._limits.answer
         for id, folder in self.folders().items():
@@ -125,8 +122,9 @@ class Shelf:
                 told.append(about)
             except Exception as error:  # whatever may be in a folder that somebody made
                 problems[id] = str(error)
-        default = "zh-en" if any(model["id"] == "zh-en" for model in told) else told[0]["id"] if told else None
-        return {"models": told, "default": default, "problems": problems}
+        models, vectors = ([about for about in told if (about["task"] == "vectors") is apart] for apart in (False, True))
+        default = "zh-en" if any(model["id"] == "zh-en" for model in models) else models[0]["id"] if models else None
+        return {"models": models, "vectors": vectors, "default": default, "problems": problems}
 
     def _tell(self, folder: Path) -> dict[str, Any]:
         stamp = _stamp(folder)
@@ -136,14 +134,6 @@ class Shelf:
         if known is None or known[0] != stamp:
             known = self._told[folder] = (stamp, tell(folder))
         return known[1]
-
-
-def _shown(folder: Path) -> bool:
-    """Whether the page has a view for what it does; a broken folder is told of when it is looked at."""
-    try:
-        return config.read(folder / "recipe.toml").task != "vectors"
-    except UserError:
-        return True
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
@@ -178,7 +168,7 @@ def _written(path: Path) -> tuple[int, int] | None:
 def tell(folder: Path) -> dict[str, Any]:
     """What a model is, from its recipe, vocabulary and the beginning of its weights file; the weights are not loaded."""
     recipe = config.read(folder / "recipe.toml")
-    task = registry.task_of(recipe).build(folder, smallest(recipe))
+    task: Any = registry.task_of(recipe).build(folder, smallest(recipe))
     tokenizer = read_by(task)
     found: dict[str, Any] = {
         "task": recipe.task,
@@ -188,10 +178,12 @@ def tell(folder: Path) -> dict[str, Any]:
         "megabytes": round((folder / "model.safetensors").stat().st_size / 1e6, 1),
         "options": dataclasses.asdict(recipe.model),
         "vocabulary": tokenizer.size,
-        "eos": end_of(task),
-        "max_length": recipe.model.max_length,
-        "map": architecture(shortest_trace(task)),
     }
+    if recipe.task == "vectors":
+        return found
+    found |= {"eos": end_of(task), "max_length": recipe.model.max_length, "map": architecture(shortest_trace(task))}
+    if tokenizer_of(task) is not tokenizer:
+        found["target_vocabulary"] = tokenizer_of(task).size
     data = recipe.data
     if isinstance(data, PairData):
         found |= {"languages": [data.source, data.target], "both_ways": data.both_ways}

@@ -22,6 +22,7 @@ export interface Model {
   megabytes: number;
   options: Record<string, unknown>;
   vocabulary: number;
+  target_vocabulary?: number; // if what it writes has another one
   eos: number | null; // the token that ends what it writes
   max_length: number;
   languages?: string[];
@@ -32,6 +33,9 @@ export interface Model {
   map: Stack[];
   checkpoints: { update: number; average: boolean }[]; // weights that its run has kept, perhaps of the moving average
 }
+
+/** Words and vectors alone, through which no text passes. */
+export type WordVectors = Pick<Model, "id" | "task" | "kind" | "title" | "parameters" | "megabytes" | "options" | "vocabulary">;
 
 export interface Token {
   text: string;
@@ -272,8 +276,15 @@ function floats(buffer: ArrayBuffer): Float32Array {
 
 export const part = encodeURIComponent;
 
+interface Models {
+  models: Model[];
+  vectors: WordVectors[];
+  default: string | null;
+  problems: Record<string, string>;
+}
+
 export const api = {
-  models: () => get<{ models: Model[]; default: string | null; problems: Record<string, string> }>("api/models"),
+  models: () => get<Models>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),

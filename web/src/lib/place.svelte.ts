@@ -60,8 +60,21 @@ export interface Place {
   withModel: string;
   by: "" | "place" | "token";
   // tokens
-
+  passage: string; // what is cut into pieces
+  left: string; // the two tokenizers: a model, :target:MODEL, :gpt2 or :cl100k
+  right: string;
+  at: number; // the character that is looked at, -1 for none
   // vectors
+  space: string; // whose vectors, "" for those the page likes best
+  plane: "pca" | "tsne";
+  drawn: number; // how many words
+  word: string; // the one that is looked at
+  plus: string; // plus − minus + also
+  minus: string;
+  also: string;
+  zoom: number; // 1: all is seen
+  midX: number; // what is in the middle, of the plane's width and height
+  midY: number;
 
   // training
   training: "film" | "curves";
@@ -72,7 +85,7 @@ export interface Place {
   pace: number; // frames a second
   runs: string; // whose courses are drawn, a line each
   measure: string;
-  against: "update" | "tokens" | "seconds";
+  along: "update" | "tokens" | "seconds";
   logarithmic: boolean;
 
   // learn
@@ -86,6 +99,9 @@ function language(): Language {
   if (kept === "en" || kept === "zh") return kept;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
+
+/** What Tokens begins with. */
+export const FIRST_TEXT = "Hello, my name is Ada. Let us see how GPT-4 cuts a sentence.\n你好，我叫艾达。来看看 GPT-4 怎样切分一句话。";
 
 const DEFAULTS: Place = {
   view: "walk",
@@ -137,8 +153,21 @@ const DEFAULTS: Place = {
   by: "",
 
   // tokens
-
+  passage: FIRST_TEXT,
+  left: ":cl100k",
+  right: ":gpt2",
+  at: -1,
   // vectors
+  space: "",
+  plane: "pca",
+  drawn: 1000,
+  word: "",
+  plus: "",
+  minus: "",
+  also: "",
+  zoom: 1,
+  midX: 0.5,
+  midY: 0.5,
 
   // training
   training: "film",
@@ -149,7 +178,7 @@ const DEFAULTS: Place = {
   pace: 4,
   runs: "",
   measure: "loss",
-  against: "update",
+  along: "update",
   logarithmic: false,
 
   // learn
@@ -174,10 +203,11 @@ const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   // tokens
 
   // vectors
+  plane: ["pca", "tsne"],
 
   // training
   training: ["film", "curves"],
-  against: ["update", "tokens", "seconds"],
+  along: ["update", "tokens", "seconds"],
 
   // learn
 
@@ -191,6 +221,10 @@ const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
   more: [-1, 200],
   pace: [1, 30],
   far: [2, 100],
+  // vectors
+  zoom: [1, 200],
+  midX: [0, 1],
+  midY: [0, 1],
 };
 
 function read(address: string): Place {

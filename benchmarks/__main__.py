@@ -93,14 +93,13 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
         except Unavailable as error:
             known["unchecked"] = str(error)
         turns, absent = build(case.sides, folder)
-        peak = machine.peak_gflops()
+        counts = "arithmetic" in known
+        peaks = [machine.peak_gflops()] if counts else []
         speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))
-        peak = max(peak, machine.peak_gflops())
-        if "arithmetic" in known:
-            known["gflops of products"] = round(
-                statistics.median(speeds[OURS]) / known["target tokens"] * known["arithmetic"] / 1e9, 1
-            )
-            known["gflops of the machine"] = peak
+        if counts:
+            updates = statistics.median(speeds[OURS]) / known["target tokens"]
+            known["gflops of products"] = round(updates * known["arithmetic"] / 1e9, 1)
+            known["gflops of the machine"] = max(*peaks, machine.peak_gflops())
         result = Result(case.name, case.unit, known, rounded(speeds), absent)
         del turns
         if options.memory:

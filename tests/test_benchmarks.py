@@ -23,7 +23,7 @@ def test_a_part_runs_and_is_reported(part: str, tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     if part == "growth":
-        assert {point["what"] for point in found[part]} == {"length", "vocabulary", "layers", "corpus, MB"}
+        assert {point["what"] for point in found[part]} == {"length", "corpus, MB"}
         assert all(point["peak_mb"] > 10 for point in found[part])
         return
     for case in found[part]:

@@ -100,7 +100,7 @@ class Recorder:
         return [_shortened(answer(task, trace)) for trace in passes]
 
     def _about(self, trace: Trace) -> dict[str, Any]:
-        words = {key: trace.about[key] for key in ("text", "second", "to") if key in trace.about}
+        words: dict[str, Any] = {key: trace.about[key] for key in ("text", "second", "to") if key in trace.about}
         if isinstance(self.task, Translate):
             words["reference"] = self.task.target.decode([token.id for token in trace.target_tokens[1:]])
         return {

@@ -120,6 +120,7 @@ export class Grid {
     const c1 = Math.min(this.cols, col + this.tileCols);
     const task = this.parts.load(row, r1, col, c1).then(
       (data) => {
+        if (this.coming.get(key) !== task) return; // replaced meanwhile
         this.tiles.set(key, data);
         this.onload();
       },

@@ -1,6 +1,6 @@
 /** Byte-level BPE as GPT-2 and GPT-4 have it: the text is cut by a pattern, then neighbouring bytes are joined, lowest rank first.
  *
- * The vocabularies are those of the package js-tiktoken. Its own loop takes minutes for a long text without spaces, and its
+ * The vocabularies are those of the package js-tiktoken. Its own loop takes minutes for 10,000 characters without a space, and its
  * patterns mean another white space than the reference has, so both are done here. */
 
 export interface Ranks {

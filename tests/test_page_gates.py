@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from test_page import (
     DRAWN,
     LANGUAGES,
     SAID,
+    WEB,
     Explorer,
     Server,
     browser,  # noqa: F401 (a fixture)
@@ -88,6 +90,17 @@ def close(found: list[str], wanted: Any) -> None:
 
 
 # -- all three, in both languages and on a phone
+
+
+@pytest.mark.parametrize("name", ["gates", "whatif", "compare", "pairs"])
+def test_every_sentence_is_translated(name: str) -> None:
+    """The dictionaries have the same keys, as the compiler checks; here, that the second is Chinese and the first is not."""
+    english, _, chinese = (WEB / f"src/i18n/{name}.ts").read_text("utf-8").partition("export const zh")
+    han = re.compile(r"[\u4e00-\u9fff]")
+    sentences = [re.findall(r'[:(] *"([^"]+)"|`([^`]+)`', part) for part in (english, chinese)]
+    assert len(sentences[0]) == len(sentences[1]) > 10
+    assert not [one for one in sentences[0] if han.search("".join(one))]
+    assert not [one for one in sentences[1] if not han.search("".join(one))]
 
 
 @browser_test

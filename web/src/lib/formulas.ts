@@ -1,8 +1,8 @@
 /** The formula of each step as MathML, which browsers draw by themselves. The same in both languages. */
 
 import type { Model } from "./api";
-import { additive, scaled } from "./notes";
-import { causal, type Step } from "./steps";
+import { scaled } from "./notes";
+import { additive, causal, type Step } from "./steps";
 
 export const i = (x: string) => `<mi>${x}</mi>`;
 export const o = (x: string) => `<mo>${x}</mo>`;

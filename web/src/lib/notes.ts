@@ -2,12 +2,7 @@
 
 import type { Words } from "../i18n/en";
 import type { Model, Trace } from "./api";
-import { causal, type Step } from "./steps";
-
-/** Whether scores are wᵀ tanh(q + k): of a Transformer's attention, or of a recurrent decoder's. */
-export function additive(model: Model): boolean {
-  return model.options["scores"] === "additive" || model.options["attention"] === "additive";
-}
+import { additive, causal, type Step } from "./steps";
 
 /** Whether a row of the embedding is multiplied by √D: by all that are not BERT or GPT. */
 export function scaled(model: Model): boolean {

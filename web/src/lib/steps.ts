@@ -112,7 +112,7 @@ class Walk {
     const [block, part] = split(p);
     const { input, before, after } = this.around(block, part);
     this.push("qkv", `${p}.q`, part === "cross" ? [row(input), row(this.memory)] : [row(input)], [`${p}.k`, `${p}.v`, `${p}.q`]);
-    this.push("scores", `${p}.scores`, [row(`${p}.q`), { name: `${p}.k`, mark: "colAsRow", sign: "×" }], [`${p}.scores`]);
+    this.push("scores", `${p}.scores`, [row(`${p}.q`), { name: `${p}.k`, mark: "colAsRow", sign: additive(this.model) ? "+" : "×" }], [`${p}.scores`]);
     this.push("scaled", `${p}.scaled`, [cell(`${p}.scores`)], [`${p}.scaled`]);
     this.push("masked", `${p}.masked`, [cell(`${p}.scaled`)], [`${p}.masked`]);
     this.push("pattern", `${p}.pattern`, [row(`${p}.masked`)], [`${p}.pattern`]);
@@ -163,6 +163,11 @@ class Walk {
       for (const kind of ["temperature", "topK", "softmax", "topP", "chosen"] as const) this.push(kind, kind, [], []);
     else this.push(this.trace.answer.score === undefined || this.trace.answer.score === null ? "labels" : "score", "answer", [], []);
   }
+}
+
+/** Whether scores are wᵀ tanh(q + k): of a Transformer's attention, or of a recurrent decoder's. */
+export function additive(model: Model): boolean {
+  return model.options["scores"] === "additive" || model.options["attention"] === "additive";
 }
 
 function row(name: string): Panel {

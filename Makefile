@@ -4,6 +4,8 @@ PYTHON ?= python3
 CPU ?=
 
 BIN := .venv/bin
+BENCH := .venv-bench/bin
+ARGS ?=
 comma := ,
 PIP := $(BIN)/python -m pip install -q
 PINS := pyproject.toml constraints.txt
@@ -19,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo    set up, translate a sentence each way, then open the explorer"
 	@echo "make test    set up, run everything that proves it works"
-	@echo "make bench   set up, measure training speed"
+	@echo "make bench   set up with its peers, measure speed and memory beside them (ARGS=--quick: less of it)"
 	@echo "make clean   remove .venv and what tools left behind; runs/ and models/ stay"
 	@echo ""
 	@echo "CPU=1              on Linux, take the CPU build of PyTorch (hundreds of MB instead of gigabytes)"
@@ -35,8 +37,17 @@ test: .venv/.dev .venv/.browser .venv/.web
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
 
-bench: .venv/.dev
-	$(BIN)/python benchmarks/training_speed.py
+bench: .venv-bench/.installed
+	$(BENCH)/python -m benchmarks $(ARGS)
+
+# The peers have an environment of their own. JoeyNMT comes without what it asks for: old pins, and tools that it does not import.
+.venv-bench/.installed: benchmarks/peers.txt $(PINS)
+	@echo "Installing Glassformer and its peers into .venv-bench: some minutes the first time."
+	@$(PYTHON) -m venv .venv-bench
+	$(if $(filter 1,$(CPU)),@$(BENCH)/python -m pip install -q --no-deps --index-url $(TORCH_CPU_INDEX) $(TORCH))
+	@$(BENCH)/python -m pip install -q -c constraints.txt -e . -r benchmarks/peers.txt
+	@$(BENCH)/python -m pip install -q --no-deps joeynmt==2.3.0
+	@touch $@
 
 .venv/.created:
 	@command -v $(PYTHON) >/dev/null || \
@@ -84,5 +95,5 @@ endef
 	fi
 
 clean:
-	rm -rf web/node_modules .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf web/node_modules .venv .venv-bench build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

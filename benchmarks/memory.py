@@ -1,6 +1,6 @@
 """Resident memory of `glassformer train` on corpora of growing size: it must not grow with the file.
 
-    python benchmarks/memory.py --megabytes 10 50 500
+    python -m benchmarks.memory --megabytes 10 50 500
 
 A TSV of made-up text is written into a temporary folder, a very small model trains on it through the command line, and the
 memory of that process is read from /proc (so this runs on Linux alone) several times a second, for each phase of the run:
@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from made_up_text import pairs
+from benchmarks.made_up_text import pairs
 
 RECIPE = """
 [data]

@@ -1,6 +1,6 @@
 """Small models of all kinds that several tests look at, in every variant a recipe can ask for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -202,6 +202,14 @@ def sentences(*lengths: int, seed: int = 0) -> Tensor:
 
 def close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is converted for CTranslate2 is not kept where the user's own is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -471,7 +471,10 @@ def allowed(recipe: Recipe) -> Recipe:
         data = change(data, score=False)
     tokenizer = change(recipe.tokenizer, shared=True)
     decoding = change(recipe.decoding, min_length=0)
-    return change(recipe, model=model, tokenizer=tokenizer, data=data, training=training, decoding=decoding)
+    second = "\tx" if recipe.task in ("translate", "compare") else ""
+    probes = [f"x{probe.replace(chr(9), '')}{second}" for probe in recipe.film.probes[:16]]
+    film = change(recipe.film, probes=() if recipe.task == "vectors" else tuple(probes))
+    return change(recipe, model=model, tokenizer=tokenizer, data=data, training=training, decoding=decoding, film=film)
 
 
 @settings(max_examples=60)

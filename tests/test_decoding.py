@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from glassformer.decoding import search
+from glassformer.decoding.cores import spread
+from glassformer.decoding.largest import largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits
 
@@ -205,6 +207,33 @@ def test_a_huge_length_penalty_is_not_an_overflow() -> None:
     model = Oracle(6, 0)
     found = search.beam(model, model.start([0]), limits_for([5]), width=3, length_penalty=1e4)
     assert all(math.isfinite(h.score) for h in found[0])
+
+
+@settings(max_examples=40)
+@given(seed=seeds, width=st.integers(1, 400), count=st.integers(1, 5), ties=st.booleans())
+def test_the_largest_are_those_of_topk(seed: int, width: int, count: int, ties: bool) -> None:
+    """Also past the rows' length that is cut into parts, and where many are equal or impossible."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(800, width, generator=draw)
+    x = x.round() if ties else x.masked_fill(x > 1.5, -math.inf)
+    count = min(count, width)
+    values, where = largest(x, count)
+    assert values.equal(x.topk(count, dim=1).values)
+    assert x.gather(1, where).equal(values)
+    assert all(len(set(row)) == count for row in where.tolist())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_spread_work_is_all_done_and_threads_are_as_before(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert dict(spread(lambda part: (part * 2, torch.get_num_threads()), [3, 1, 2])) == {0: (6, 1), 1: (2, 1), 2: (4, 1)}
+        with pytest.raises(ZeroDivisionError):
+            list(spread(lambda part: 1 // part, [1, 0, 2]))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 # Sampling

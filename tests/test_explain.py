@@ -131,7 +131,7 @@ def test_what_an_edit_put_there_says_so() -> None:
         edits.taps(model, [HeadOff("decoder.0.self", 1)]),
         {"edits": [{"kind": "head-off", "path": "decoder.0.self", "head": 1}]},
     )
-    assert explain(model, off, "decoder.0.self.z", [1, 2, 0]).terms == {"kind": "edited", "value": 0.0}
+    assert explain(model, off, "decoder.0.self.z", [1, 2, 0]).terms == {"kind": "edited", "by": "head-off", "value": 0.0}
     assert explain(model, off, "decoder.0.self.z", [0, 2, 0]).terms["kind"] == "dot"
     own = look(model, {"encoder.1.ffn.act": lambda x: x + 1})
     assert explain(model, own, "encoder.1.ffn.act", [0, 0]).terms["kind"] == "edited"

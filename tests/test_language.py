@@ -21,6 +21,7 @@ from torch import Tensor
 from glassformer import config
 from glassformer.config import GenerationOptions
 from glassformer.errors import UserError
+from glassformer.tasks import continuer
 from glassformer.tasks import language as language_module
 from glassformer.tasks.language import Language
 from glassformer.text.batches import Place
@@ -658,7 +659,7 @@ class TestCommand:
 
     @pytest.mark.parametrize("samples", [1, 3])
     def test_interrupted_it_keeps_what_was_written(self, monkeypatch, run, samples):
-        original, count = language_module._Writer.put, 0
+        original, count = continuer.Writer.put, 0
 
         def put(self, token, log_prob):
             nonlocal count
@@ -669,7 +670,7 @@ class TestCommand:
 
         greedy = ("generate", "--model", run, "--temperature", 0, "the owl", "-n", samples)
         whole = glassformer("generate", "--model", run, "--temperature", 0, "the owl").out
-        monkeypatch.setattr(language_module._Writer, "put", put)
+        monkeypatch.setattr(continuer.Writer, "put", put)
         result = glassformer(*greedy)
         assert result.code == 130 and "interrupted" in result.err
         texts = result.out.removesuffix("\n").split("\n\n")
@@ -720,13 +721,13 @@ def test_the_options_of_the_recipe_are_the_default(run):
     task = Language.load(run)
     assert task.recipe.generation.temperature == 0.7
     seen: list[GenerationOptions] = []
-    original: Callable[..., Any] = Language.generate
+    original: Callable[..., Any] = continuer.Continuer.generate
 
     def generate(self, prompt, options=None, **rest):
         seen.append(options)
         return original(self, prompt, options, **rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Language, "generate", generate)
+        patch.setattr(continuer.Continuer, "generate", generate)
         glassformer("generate", "--model", run, "the", "--top-k", 5)
     assert seen == [replace(task.recipe.generation, top_k=5)]

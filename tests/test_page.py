@@ -30,7 +30,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 WEB, BUILT = ROOT / "web", ROOT / "src/glassformer/server/page"
 VIEWS, LANGUAGES = ("walk", "translate", "attention", "next"), ("en", "zh")
 SMALL = {name: name for name in ("language", "fill", "classify", "tag", "compare", "score")} | {"post": "translate"}
-BUNDLED = [folder.name for folder in store.bundled() if folder.name != "word-vectors"]  # which the page has no view for
+BUNDLED = [folder.name for folder in store.bundled() if folder.name != "word-vectors"]  # through which no text passes
 TRANSLATOR, SENTENCE = "zh-en", "我喜欢吃草莓。"
 WALKED = [*BUNDLED, "fill", "compare", "score", "post"]  # every bundled model, and what none of them does
 READ = [TRANSLATOR, *SMALL]  # one of each task, whatever its weights: what the page says does not depend on them
@@ -190,8 +190,11 @@ def test_no_number_is_made_up_and_nothing_is_fetched_from_elsewhere() -> None:
 
 
 def test_the_page_is_small() -> None:
-    size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in BUILT.rglob("*.*"))
-    assert 10_000 < size < 150_000
+    """What index.html names is loaded first; views that are opened later do not count, nor do GPT's vocabularies."""
+    index = (BUILT / "index.html").read_text("utf-8")
+    first = [BUILT / "index.html", *(BUILT / name for name in re.findall(r'(?:src|href)="\./([^"]+)"', index))]
+    assert 10_000 < sum(len(gzip.compress(path.read_bytes(), 9)) for path in first) < 150_000
+    assert sum(path.stat().st_size for path in BUILT.rglob("*.*")) < 2_500_000
 
 
 @pytest.mark.skipif(not (WEB / "node_modules/vite").is_dir(), reason="needs the page's tools: cd web && npm install --no-save")
@@ -290,20 +293,24 @@ def check_drawn(explorer: Explorer) -> int:
     column = int((index or "-9").rpartition(",")[2])
     for matrix in explorer.page.evaluate(DRAWN):
         numbers = whole(explorer.server, explorer.trace["id"], matrix)
-        ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
         for cell in matrix["cells"]:
-            x = numbers[cell["row"], cell["col"]]
-            if not np.isfinite(x):
-                continue
             narrow = matrix["cols"] > 100 and abs(cell["col"] - column) < 3
             if matrix["name"] == opened and (narrow or min(matrix["rows"], matrix["cols"]) == 1):
                 continue  # the frame of the open cell may cover it
-            at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
-            near = ramp[max(0, at - 1) : at + 2]
-            low, high = near.min(0) - 5, near.max(0) + 5
-            assert (low <= cell["colour"]).all() and (cell["colour"] <= high).all(), (matrix["name"], cell, x, near)
-            checked += 1
+            checked += check_colour(matrix, cell, numbers[cell["row"], cell["col"]])
     return checked
+
+
+def check_colour(matrix: dict[str, Any], cell: dict[str, Any], x: float) -> bool:
+    """A drawn cell has the colour of its number, if that is finite."""
+    if not np.isfinite(x):
+        return False
+    ramp = np.array(matrix["ramp"]).reshape(-1, 4)[:, :3].astype(int)
+    at = round((x - matrix["low"]) / (matrix["high"] - matrix["low"]) * (len(ramp) - 1))
+    near = ramp[max(0, at - 1) : at + 2]
+    low, high = near.min(0) - 5, near.max(0) + 5
+    assert (low <= cell["colour"]).all() and (cell["colour"] <= high).all(), (matrix["name"], cell, x, near)
+    return True
 
 
 @browser_test

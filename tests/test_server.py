@@ -479,9 +479,11 @@ def test_the_beam(client: TestClient, shelf: Shelf, beam: int) -> None:
 
 
 def test_pieces(client: TestClient) -> None:
-    pieces = client.post("/api/tokenize", json={"model": "translate", "text": "I like 草𠮷"}).json()["pieces"]
-    assert bytes(byte for piece in pieces for byte in piece["bytes"]).decode() == "I like 草𠮷"
-    assert client.post("/api/tokenize", json={"model": "translate", "text": ""}).json() == {"pieces": []}
+    found = client.post("/api/tokenize", json={"model": "translate", "text": "I like 草𠮷"}).json()
+    assert bytes.fromhex("".join(found["bytes"][str(id)] for id in found["ids"])).decode() == "I like 草𠮷"
+    last = [(start, end) for start, end in zip(found["starts"], found["ends"], strict=True) if end > 8]
+    assert set(last) == {(8, 9)} and len(last) == 4  # the bytes of one character cover it together
+    assert client.post("/api/tokenize", json={"model": "translate", "text": ""}).json()["ids"] == []
 
 
 @every_task
@@ -612,7 +614,7 @@ def test_a_model_folder_comes_changes_and_goes(models: dict[str, Path], tmp_path
     monkeypatch.setattr(store, "HERE", (tmp_path,))
     monkeypatch.setattr(store, "BUNDLED", tmp_path / "none")
     with TestClient(create_app(Shelf(), Visitors()), base_url=LOCAL, raise_server_exceptions=False) as client:
-        assert client.get("/api/models").json() == {"models": [], "default": None, "problems": {}}
+        assert client.get("/api/models").json() == {"models": [], "vectors": [], "default": None, "problems": {}}
         shutil.copytree(models["classify"], tmp_path / "mine")
         assert client.get("/api/models").json()["default"] == "mine"
         kept = trace(client, "classify", model="mine")

@@ -207,6 +207,34 @@ def test_a_reordered_state_goes_on_as_the_row_it_came_from(changes: dict[str, An
 
 
 @every_variant
+@torch.no_grad()
+def test_rows_that_share_a_source_go_on_as_if_each_had_its_own(changes: dict[str, Any]) -> None:
+    """As beams do; and rows of a source may leave, which leaves others with unequal shares."""
+    model = transformer(**changes)
+    sources = sentences(5, 3, 1)
+    for index in ([0, 0, 1, 1, 2, 2], [0, 0, 2, 2], [0, 0, 1], [2, 0, 0, 2]):
+        chosen = torch.tensor(index)
+        ids = torch.arange(3, 3 + len(index))
+        found, together = model.step(ids, model.start(sources).reorder(chosen))
+        wanted, apart = model.step(ids, model.start(sources[chosen]))
+        close(found, wanted)
+        turned = torch.arange(len(index)).flip(0)
+        found, _ = model.step(ids, together.reorder(turned))
+        wanted, _ = model.step(ids, apart.reorder(turned))
+        close(found, wanted)
+
+
+@torch.no_grad()
+def test_a_step_knows_of_changed_weights() -> None:
+    model = transformer()
+    source, target = sentences(4), torch.tensor([[1]])
+    for _ in range(2):
+        close(model.step(target[0], model.start(source))[0], model.logits(model(source, target))[:, 0])
+        for weight in model.parameters():
+            weight.mul_(1.1)
+
+
+@every_variant
 def test_training_reaches_every_weight(changes: dict[str, Any]) -> None:
     model = transformer(**changes).train()
     loss = model.logits(model(sentences(5, 3), sentences(4, 4, seed=1))).square().sum()

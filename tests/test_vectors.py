@@ -541,6 +541,4 @@ class TestBundled:
     def test_other_commands_say_what_to_use(self, tmp_path):
         export = glassformer("export", "word-vectors", "--out", tmp_path / "x")
         assert export.code == 2 and "glassformer vectors export word-vectors" in export.err
-        explore = glassformer("explore", "word-vectors")
-        assert explore.code == 2 and "glassformer vectors neighbours" in explore.err
         assert glassformer("vectors", "neighbours", "coffee", "-n", 1).out.endswith("\t咖啡\n")

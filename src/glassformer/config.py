@@ -297,6 +297,18 @@ class GenerationOptions:
     max_tokens: int = number(200, low=1)
 
 
+@dataclass(frozen=True)
+class FilmOptions:
+    """What is looked at while the model learns: a frame holds its answers to the probes, and where every head looked.
+
+    A probe is a text; of task translate a text, a tab and its translation, which every frame reads, so that frames compare; of
+    task compare two texts and a tab between them.
+    """
+
+    probes: tuple[str, ...] = ()  # none: no film
+    frames: int = number(30, low=2, high=120)  # from the fresh weights to the last update, closer together at the beginning
+
+
 Data = PairData | TextData | LabelData | TagData | WordData
 BlockModel = TransformerOptions | GPTOptions | BertOptions
 Model = BlockModel | RnnOptions | TextCNNOptions | MLPOptions | Word2VecOptions
@@ -391,6 +403,7 @@ class Recipe:
     training: TrainingOptions = TrainingOptions()
     decoding: DecodingOptions = DecodingOptions()
     generation: GenerationOptions = GenerationOptions()
+    film: FilmOptions = FilmOptions()
 
 
 def read(path: Path, overrides: list[str] | None = None, base: Recipe | None = None) -> Recipe:
@@ -501,6 +514,7 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: training.rates are factors of training.rate, at least 0, not {recipe.training.rates}.")
     if recipe.training.ema and recipe.training.average > 1:
         raise UserError(f"{where}: training.ema and training.average > 1 are two ways to one end; choose one.")
+    _check_film(recipe.film, recipe.task, where)
     if 0 < recipe.decoding.max_length < recipe.decoding.min_length:
         raise UserError(f"{where}: decoding.min_length is more than decoding.max_length.")
     if isinstance(data, PairData | LabelData | TagData) and data.max_length + 2 > model.max_length:
@@ -560,6 +574,22 @@ def _check_pairs(data: PairData, tokenizer: TokenizerOptions, where: str) -> Non
         )
     if len(data.columns) != 2 or min(data.columns) < 1:
         raise UserError(f"{where}: data.columns takes two column numbers counted from 1, not {list(data.columns)}.")
+
+
+MOST_PROBES = 16
+
+
+def _check_film(film: FilmOptions, task: str, where: str) -> None:
+    if film.probes and task == "vectors":
+        raise UserError(f"{where}: film.probes are texts that a model reads whole; word vectors read none. Leave [film] out.")
+    if len(film.probes) > MOST_PROBES:
+        raise UserError(f"{where}: film.probes are {len(film.probes)}; at most {MOST_PROBES} are looked at. Choose some of them.")
+    second = {"translate": "its translation", "compare": "the second text"}.get(task)
+    wanted = f"a text, a tab and {second}" if second else "one text without tabs"
+    for probe in film.probes:
+        parts = probe.split("\t")
+        if len(parts) != (2 if second else 1) or not all(part.strip() for part in parts):
+            raise UserError(f"{where}: a probe of the task {task!r} is {wanted}; found {probe!r} in film.probes.")
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

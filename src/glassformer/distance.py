@@ -18,17 +18,21 @@ from glassformer.trace import recording
 SHAPE = {"gpt": {"layers": 2, "heads": 4}, "rnn": {"layers": 1}}
 
 
-def gradient_norms(model: Any, ids: Tensor) -> list[float]:
-    """‖∂ (v · state of the last token) / ∂ embedding of the token d before it‖ for d = 0, 1, …, v a random direction; the mean
-    over the rows of ids (B, T)."""
+def gradient_norms(model: Any, ids: Tensor, target: Tensor | None = None) -> list[float]:
+    """‖∂ (v · last state) / ∂ embedding of the token d before the last‖ for d = 0, 1, …, v a random direction; the mean over the
+    rows of ids (B, T).
+
+    The last state is that of the last token, or of a translator's decoder when it has read the source and `target` (B, 1).
+    """
     embeddings: list[Tensor] = []
 
     def keep(x: Tensor) -> Tensor:
         embeddings.append(x.detach().requires_grad_())
         return embeddings[0]
 
-    with torch.enable_grad(), recording(model, {"decoder.embed.sum": keep}):
-        last = model(ids)[:, -1]
+    stack = "encoder" if hasattr(model, "encoder") else "decoder"
+    with torch.enable_grad(), recording(model, {f"{stack}.embed.sum": keep}):
+        last = (model(ids) if target is None else model(ids, target))[:, -1]
     direction = torch.randn(last.shape, generator=torch.Generator().manual_seed(0))
     (gradient,) = torch.autograd.grad((last * direction).sum(), embeddings)
     return gradient.norm(dim=-1).mean(0).flip(0).tolist()

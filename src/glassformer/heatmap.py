@@ -8,7 +8,8 @@ from rich.style import Style
 from rich.text import Text
 from torch import Tensor
 
-from glassformer.tasks.translate import Translate, Translation
+from glassformer.tasks.translate import Translate
+from glassformer.tasks.translator import Translation
 
 _LOW, _HIGH = (18, 22, 48), (255, 214, 90)  # dark blue to warm yellow, also told apart in grey
 

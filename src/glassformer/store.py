@@ -22,6 +22,12 @@ def trained() -> list[Path]:
     return sorted(folder for folder in found if (folder / "recipe.toml").is_file())  # an exported folder has none
 
 
+def runs() -> list[Path]:
+    """The folders of trainings here, finished or not; those of a race lie in the race's folder."""
+    found = (path.parent for depth in ("*", "*/*") for path in HERE[0].glob(f"{depth}/recipe.toml"))
+    return sorted(folder for folder in found if (folder / "log.jsonl").is_file())
+
+
 def describe(folder: Path) -> str:
     """One line: what to call it, what it does, how large it is."""
     from glassformer import config  # late: only a listing needs it

@@ -24,11 +24,13 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensors[name] for name in first.values()}
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> None:
-    """Writes a safetensors file, whole or not at all."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None, about: dict[str, str] | None = None
+) -> None:
+    """Writes a safetensors file, whole or not at all; `about` are words in its header."""
     try:
         with aside(path) as part:
-            save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part)
+            save_file({name: x.contiguous().to(dtype) if dtype else x.contiguous() for name, x in tensors.items()}, part, about)
             part.chmod(0o644)  # it is made readable for its owner alone
     except (OSError, SafetensorError) as error:
         if "No space left" in str(error) or getattr(error, "errno", None) == errno.ENOSPC:

@@ -13,6 +13,7 @@ import typer
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
+    from glassformer.config import Recipe
     from glassformer.decoding.sampling import Sampling
 
 T = TypeVar("T")
@@ -36,23 +37,30 @@ Temperature = Annotated[float | None, typer.Option(min=0.0, help="Draw tokens in
 TopK = Annotated[int | None, typer.Option(min=0, help="Draw from the k likeliest only (before the softmax).")]
 TopP = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="… from the fewest that reach p (after it).")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Makes drawing repeatable; 0 if not given.")]
+Engine = Annotated[str, typer.Option(help="What computes: auto, pytorch, ctranslate2 or ctranslate2-int8.")]
 
-CHUNK = 256  # input lines that are read and batched together
+CHUNK = 1024  # input lines that are read and batched together
 
 
 def load(name: str, task: str) -> Any:
     """The model, if it does what is asked of it."""
-    from glassformer import config, store
     from glassformer.tasks import registry
 
+    return registry.load(find(name, task)[0])
+
+
+def find(name: str, task: str) -> "tuple[Path, Recipe]":
+    """The folder of a model that does what is asked of it, and its recipe."""
+    from glassformer import config, store
+
     folder = store.find_model(name)
-    found = config.read(folder / "recipe.toml").task
-    if found != task:
+    recipe = config.read(folder / "recipe.toml")
+    if recipe.task != task:
         others = [f.name for f in store.bundled() if config.read(f / "recipe.toml").task == task]
         there = f" For this there {'is' if len(others) == 1 else 'are'}: {', '.join(others)}." if others else ""
-        command = {"language": "generate"}.get(found, found)
+        command = {"language": "generate"}.get(recipe.task, recipe.task)
         raise UserError(f"The model {name} is for the command `glassformer {command}`, not for this one.{there}")
-    return registry.load(folder)
+    return folder, recipe
 
 
 def input_lines(text: list[str] | None, input: Path | None, output: Path | None, force: bool) -> tuple[Iterator[str], int]:
@@ -153,10 +161,10 @@ def one_line(text: str) -> str:
 
 def sampling(temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None) -> "Sampling | None":
     """Any of the four asks for drawing; the others take their neutral values."""
-    from glassformer.decoding.sampling import Sampling
-
     if temperature is None and top_k is None and top_p is None and seed is None:
         return None
+    from glassformer.decoding.sampling import Sampling
+
     for name, value in (("--temperature", temperature), ("--top-p", top_p)):
         if value is not None and not math.isfinite(value):
             raise UserError(f"{name} takes a number, not {value}.")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from glassformer.tasks.fill import Fill
     from glassformer.tasks.language import Language
     from glassformer.tasks.tag import Tag
-    from glassformer.tasks.translate import Translate, Translation
+    from glassformer.tasks.translate import Translate
+    from glassformer.tasks.translator import Translation
 
 TOKENIZERS = ("auto", "13a", "zh", "char", "intl", "none")
 Find = Callable[[str], Path]
@@ -61,7 +62,7 @@ def evaluate(
 
         vectors.evaluate(list(specs), model, as_json, data_dir)
     elif recipe.task == "translate":
-        _translate(task, specs, looked, limit, to, decoding(task, beam), tokenize, output, as_json)
+        _translate(task, specs, looked, limit, to, decoding(recipe, beam), tokenize, output, as_json)
     else:
         found, what = JUDGES[recipe.task](task, specs, looked, limit)
         print(json.dumps(found) if as_json else _table(found, what))

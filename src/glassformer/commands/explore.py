@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.commands.common import app
+from glassformer.commands.common import Engine, app
 from glassformer.errors import UserError
 
 PORT = 8765
@@ -28,15 +28,18 @@ def explore(
         str, typer.Option(help="The address to listen on. Others than 127.0.0.1 let other machines in.")
     ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    engine: Engine = "auto",
 ) -> None:
     """Open the page that follows a sentence through a model, number by number."""
     import uvicorn
 
+    from glassformer.engine import choice
     from glassformer.server.app import create_app
     from glassformer.server.guard import Visitors
     from glassformer.server.shelf import Shelf
 
-    shelf = Shelf(models or [])
+    choice.check(engine)
+    shelf = Shelf(models or [], engine=engine)
     if not shelf.folders():
         raise UserError("There is no model to explore: none is bundled, and none is in runs/ or models/ here.")
     bound = _listen(host, port)

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.commands.common import (
+    Engine,
     Force,
     Input,
     Output,
@@ -19,16 +20,16 @@ from glassformer.commands.common import (
     TopK,
     TopP,
     app,
+    find,
     input_lines,
-    load,
     unless_dash,
     writer,
 )
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import GenerationOptions
-    from glassformer.tasks.language import Continuation, Language
+    from glassformer.config import GenerationOptions, Recipe
+    from glassformer.tasks.continuer import Continuation, Continuer
 
 
 @app.command()
@@ -52,23 +53,30 @@ def generate(
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=1000, help="How many, made at once.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes drawing repeatable; by chance if not given.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each: text, tokens, log p, how it ended.")] = False,
+    engine: Engine = "auto",
 ) -> None:
     """Go on with a text. One sample is written as it is made; Ctrl-C keeps what there is."""
+    from glassformer.engine import choice
+
+    choice.check(engine)
     input, output = unless_dash(input), unless_dash(output)
     lines, _ = input_lines(text, input, output, force)
     lines, begun = chain(peeked := list(islice(lines, 1)), lines), "".join(peeked)
-    language: Language = load(model or usual_model(begun), "language")
+    folder, recipe = find(model or usual_model(begun), "language")
+    options = _options(recipe, temperature, top_k, top_p, repetition, max_tokens)
+    seeded = seed is not None or as_json  # which tells the seed, so that its answer can be had again
+    language = choice.continuer(folder, recipe, options, engine, [], seeded=seeded)
 
-    def ready() -> "Iterator[tuple[str, GenerationOptions]]":
-        """What is wrong with a prompt or an option is said before anything of its answer is written."""
+    def ready() -> Iterator[str]:
+        """What is wrong with a prompt is said before anything of its answer is written."""
         for prompt in lines:
             language.prompt_ids(prompt)
-            yield prompt, _options(language, temperature, top_k, top_p, repetition, max_tokens)
+            yield prompt
 
     prompts = ready()
     first = next(prompts, None)  # before the output is opened: a mistake of the first costs no file
     with writer(output) as out:
-        for number, (prompt, options) in enumerate(chain([first] if first else [], prompts)):
+        for number, prompt in enumerate(prompts if first is None else chain([first], prompts)):
             drawn = secrets.randbelow(2**31) if seed is None else seed
             if number and not as_json:
                 print(file=out)
@@ -82,7 +90,7 @@ def usual_model(text: str) -> str:
 
 
 def _options(
-    language: "Language",
+    recipe: "Recipe",
     temperature: float | None,
     top_k: int | None,
     top_p: float | None,
@@ -100,12 +108,12 @@ def _options(
     for name, value in given.items():
         if value is not None and not math.isfinite(value):
             raise UserError(f"--{name.replace('_', '-')} takes a number, not {value}.")
-    return replace(language.recipe.generation, **{name: value for name, value in given.items() if value is not None})
+    return replace(recipe.generation, **{name: value for name, value in given.items() if value is not None})
 
 
 def _answer(
     out: IO[str],
-    language: "Language",
+    language: "Continuer",
     prompt: str,
     options: "GenerationOptions",
     seed: int,
@@ -143,7 +151,7 @@ def _answer(
     end()
 
 
-def _explained(language: "Language", found: "Continuation", seed: int) -> dict[str, Any]:
+def _explained(language: "Continuer", found: "Continuation", seed: int) -> dict[str, Any]:
     return {
         **asdict(found),
         "seed": seed,

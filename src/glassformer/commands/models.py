@@ -58,10 +58,11 @@ def import_(
 def export(
     model: Annotated[str, typer.Argument(help="A bundled name or a folder.")],
     out: Annotated[Path, typer.Option(help="The folder to make.")],
-    to: Annotated[str, typer.Option(help="The library it is for: huggingface.")] = "huggingface",
+    to: Annotated[str, typer.Option(help="The library it is for: huggingface or ctranslate2.")] = "huggingface",
+    quantization: Annotated[str, typer.Option(help="Of ctranslate2: float32 (the usual) or int8.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
 ) -> None:
     """Write a model in another library's format."""
     from glassformer.interop.exporting import export_model
 
-    export_model(model, to, out, force=force, report=lambda text: print(text, file=sys.stderr))
+    export_model(model, to, out, quantization=quantization, force=force, report=lambda text: print(text, file=sys.stderr))

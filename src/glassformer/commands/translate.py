@@ -4,11 +4,12 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glassformer.commands.common import (
+    Engine,
     Force,
     Input,
     ModelName,
@@ -20,6 +21,7 @@ from glassformer.commands.common import (
     TopP,
     answer_all,
     app,
+    find,
     input_lines,
     load,
     one_line,
@@ -29,8 +31,9 @@ from glassformer.commands.common import (
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import DecodingOptions
-    from glassformer.tasks.translate import Translate, Translation
+    from glassformer.config import DecodingOptions, Recipe
+    from glassformer.tasks.translate import Translate
+    from glassformer.tasks.translator import Translation
 
 Beam = Annotated[int, typer.Option(min=0, max=1000, help="Beam width; 1 is greedy. 0: as the model's recipe says.")]
 
@@ -54,8 +57,12 @@ def translate(
     seed: Seed = None,
     show: Annotated[bool, typer.Option("--show", help="Also tokens and alignment, on standard error.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line: tokens, scores, n-best, alignment.")] = False,
+    engine: Engine = "auto",
 ) -> None:
     """Translate sentences with a bundled or trained model."""
+    from glassformer.engine import choice
+
+    choice.check(engine)
     input, output = unless_dash(input), unless_dash(output)
     lines, size = input_lines(text, input, output, force)
     drawing = sampling(temperature, top_k, top_p, seed)
@@ -65,8 +72,20 @@ def translate(
         )
     if drawing and beam > 1:
         raise UserError("--beam searches and --temperature, --top-k, --top-p, --seed draw: choose one.")
-    translator: Translate = load(model, "translate")
-    options = decoding(translator, beam, length_penalty, min_length, max_length, nbest)
+    folder, recipe = find(model, "translate")
+    options = decoding(recipe, beam, length_penalty, min_length, max_length, nbest)
+    asked = [
+        f"{name}, for which the model is looked into by PyTorch"
+        for name, given in (
+            ("--show", show),
+            ("--json", as_json),
+            ("drawing by --temperature, --top-k, --top-p, --seed", drawing),
+        )
+        if given
+    ]
+    translator = choice.translator(
+        folder, recipe, options, engine, asked, many=size > 1 and (text == ["-"] or len(text or []) != 1)
+    )
 
     def solve(sentences: list[str], done: int, advance: Callable[[int], None]) -> "list[Translation]":
         return translator.translate_all(sentences, to, options, drawing, first=done, progress=advance)
@@ -101,7 +120,7 @@ def demo() -> None:
 
 
 def decoding(
-    translator: "Translate",
+    recipe: "Recipe",
     beam: int,
     length_penalty: float | None = None,
     min_length: int | None = None,
@@ -111,7 +130,7 @@ def decoding(
     """The recipe's options with what the flags change."""
     from dataclasses import replace
 
-    options = translator.recipe.decoding
+    options = recipe.decoding
     width = beam or max(options.beam, nbest)
     if nbest > width:
         raise UserError(f"--nbest {nbest} needs a beam at least as wide; --beam is {width}.")
@@ -125,7 +144,7 @@ def decoding(
     return replace(options, beam=width, length_penalty=penalty, min_length=least, max_length=most)
 
 
-def _print(out: IO[str], translator: "Translate", answer: "Translation", number: int, nbest: int, as_json: bool) -> None:
+def _print(out: IO[str], translator: Any, answer: "Translation", number: int, nbest: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps(translator.explain(answer, nbest), ensure_ascii=False), file=out)
     elif nbest == 1:
@@ -135,7 +154,7 @@ def _print(out: IO[str], translator: "Translate", answer: "Translation", number:
             print(f"{number}\t{each.score:.4f}\t{one_line(each.text)}", file=out)
 
 
-def _show(translator: "Translate", answer: "Translation") -> None:
+def _show(translator: Any, answer: "Translation") -> None:
     from rich.console import Console
 
     from glassformer import heatmap

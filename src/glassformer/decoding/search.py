@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from glassformer.decoding import tree
+from glassformer.decoding.largest import largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
-from glassformer.decoding.state import Hypothesis, Limits, Model
+from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # logits or log p (B, V) and which rows they are (B) → a token each (B)
 Write = Callable[[Tensor, Tensor], Tensor]  # which rows (B) got which tokens (B) → which of them go on (B)
@@ -24,7 +25,7 @@ def greedy(model: Model, state: Any, limits: Limits, *, length_penalty: float = 
     """The likeliest token at every step."""
     if tree.watched():
         return [found[0] for found in beam(model, state, limits, width=1, length_penalty=length_penalty)]  # the same, as a tree
-    return _one_each(model, state, limits, length_penalty, lambda log_probs, rows: log_probs.argmax(-1))
+    return _one_each(model, state, limits, length_penalty, lambda log_probs, rows: largest(log_probs, 1)[1].squeeze(1))
 
 
 @torch.no_grad()
@@ -60,12 +61,13 @@ def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *,
 
 def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, pick: Choose) -> list[Hypothesis]:
     done = [Hypothesis([]) for _ in limits.max_lengths]
+    forbid = _Forbid(limits)
     log_probs = torch.empty(0)
     length = 0
 
     def choose(logits: Tensor, rows: Tensor) -> Tensor:
         nonlocal log_probs
-        log_probs = _forbid(logits.log_softmax(-1), length, rows, limits)
+        log_probs = forbid(logits.log_softmax(-1), length, rows)
         return pick(log_probs, rows)
 
     def write(rows: Tensor, ids: Tensor) -> Tensor:
@@ -91,8 +93,8 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     """The `width` best sequences of each row, best first, by Σ log p ÷ lengthᵅ (the end mark counts as a token).
 
     At every step the best 2 · width continuations are looked at: those among the first `width` that end are finished, the
-    best `width` that do not go on. A row stops when it has `width` finished ones and none going on scores better than the
-    worst of them.
+    best `width` that do not go on. A row stops when 2 · width have finished (a patience of 2: Kasai et al. 2022), which is a
+    rule that CTranslate2 has too; a beam of one stops at its first end, as greedy does.
     """
     count = len(limits.max_lengths)
     done: list[list[Hypothesis]] = [[] for _ in range(count)]
@@ -104,15 +106,18 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     written = torch.empty(count, width, 0, dtype=torch.long)  # (b, K, t)
     spent = torch.empty(count, width, 0)  # (b, K, t) log p of each
     length = 0
+    forbid = _Forbid(limits)
+    enough = PATIENCE * width if width > 1 else 1
     trees = tree.plant(count, width)
     while len(rows):
         logits, state = model.step(ids, state)
-        log_probs = _forbid(logits.log_softmax(-1), length, rows.repeat_interleave(width), limits)
-        vocabulary = log_probs.size(1)
-        candidates = (totals.unsqueeze(2) + log_probs.view(len(rows), width, vocabulary)).flatten(1)  # (b, K·V)
+        log_probs = forbid(logits.log_softmax(-1), length, rows.repeat_interleave(width))
+        likely, likely_tokens = largest(log_probs, min(2 * width, log_probs.size(1)))  # (b·K, 2K): no beam gives more of the best
+        each = likely.size(1)
+        likely, likely_tokens = likely.view(len(rows), -1), likely_tokens.view(len(rows), -1)  # (b, K·2K)
+        candidates = totals.repeat_interleave(each, dim=1) + likely
         best, where = candidates.topk(min(2 * width, candidates.size(1)), dim=1)
-        parents, tokens = where // vocabulary, where % vocabulary  # (b, 2K)
-        paid = log_probs.view(len(rows), -1).gather(1, where)
+        parents, tokens, paid = where // each, likely_tokens.gather(1, where), likely.gather(1, where)  # (b, 2K)
 
         ended = (tokens == limits.eos) & (best > -math.inf)
         for i, j in ended[:, :width].nonzero().tolist():
@@ -133,28 +138,16 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
         spent = torch.cat((_follow(spent, parents), paid.unsqueeze(2)), dim=2)
         length += 1
 
-        going = [
-            i
-            for i, row in enumerate(rows.tolist())
-            if not _settled(done[row], totals[i, 0].item(), width, length, length_penalty)
-        ]
+        goes = (totals[:, 0] > -math.inf).tolist()
+        going = [i for i, row in enumerate(rows.tolist()) if goes[i] and len(done[row]) < enough]
         if trees is not None:
             for i in set(range(len(rows))) - set(going):
-                trees[int(rows[i])].end(f"{width} are finished, and none that goes on scores better than the worst of them")
+                trees[int(rows[i])].end(f"{len(done[int(rows[i])])} are finished, and the search ends")
         keep = torch.tensor(going, dtype=torch.long)
         index = (keep.unsqueeze(1) * width + parents[keep]).flatten()
         rows, totals, written, spent = rows[keep], totals[keep], written[keep], spent[keep]
         ids, state = tokens[keep].flatten(), state.reorder(index)
     return [sorted(found, key=lambda h: -h.score)[:width] for found in done]
-
-
-def _settled(found: list[Hypothesis], best_going: float, width: int, length: int, length_penalty: float) -> bool:
-    if best_going == -math.inf:
-        return True
-    if len(found) < width:
-        return False
-    worst = sorted((h.score for h in found), reverse=True)[width - 1]
-    return _score(best_going, length, length_penalty) <= worst
 
 
 def _score(log_prob: float, length: int, length_penalty: float) -> float:
@@ -173,13 +166,24 @@ def _follow(history: Tensor, parents: Tensor) -> Tensor:
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 
-def _forbid(log_probs: Tensor, length: int, rows: Tensor, limits: Limits) -> Tensor:
-    """log p (B, V) with what may not be written at this length set to −∞; at a row's maximum only the end remains."""
-    banned = [*limits.banned, *([limits.eos] if length < limits.min_length else [])]
-    allowed = log_probs.index_fill(1, torch.tensor(banned, dtype=torch.long), -math.inf)
-    full = torch.tensor([length >= limits.max_lengths[row] for row in rows.tolist()])
-    if bool(full.any()):
-        only_end = torch.full_like(log_probs, -math.inf)
-        only_end[:, limits.eos] = log_probs[:, limits.eos]
-        allowed = torch.where(full.unsqueeze(1), only_end, allowed)
-    return allowed
+class _Forbid:
+    """Sets log p of what may not be written to −∞."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.most = torch.tensor(limits.max_lengths)
+        self.shortest = min(limits.max_lengths, default=0)
+        self.banned = torch.tensor(limits.banned, dtype=torch.long)
+
+    def __call__(self, log_probs: Tensor, length: int, rows: Tensor) -> Tensor:
+        """log p (B, V) of inputs `rows` (B), in place; at a row's maximum length only the end remains."""
+        eos = self.limits.eos
+        full = self.most[rows] <= length if length >= self.shortest else None
+        ending = log_probs[:, eos].clone() if full is not None else None
+        log_probs.index_fill_(1, self.banned, -math.inf)
+        if length < self.limits.min_length:
+            log_probs[:, eos] = -math.inf
+        if full is not None and ending is not None:
+            log_probs.masked_fill_(full.unsqueeze(1), -math.inf)
+            log_probs[:, eos] = torch.where(full, ending, log_probs[:, eos])
+        return log_probs

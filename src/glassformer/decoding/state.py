@@ -1,13 +1,16 @@
 """What decoding asks of a model: nothing but `step` and a state with `reorder(index)`, whose row i is the old row index[i]."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PATIENCE = 2  # times a beam's width: how many sequences must have ended before the search ends
 
 
 class Model(Protocol):
-    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, ids: "Tensor", state: Any) -> "tuple[Tensor, Any]":
         """The last token of each row (B) → logits of the next (B, V), and the state after reading it."""
 
 

@@ -13,6 +13,7 @@ from glassformer.models.bert import MaskedHead, PooledHead, TokenHead
 from glassformer.models.heads import LinearHead
 from glassformer.models.mlp import MLP
 from glassformer.models.textcnn import TextCNN
+from glassformer.notation import describe
 
 # -- embeddings
 
@@ -82,7 +83,7 @@ def after(sublayer: str, norm: str) -> Callable[[Place], Found]:
 # -- attention
 
 
-def projected(leaf: str) -> Callable[[Place], Found]:
+def projected(leaf: str, turned: bool = True) -> Callable[[Place], Found]:
     """q, k or v: a row of the weight times what is read; with rotary positions q and k are then turned by pairs."""
 
     def rule(c: Place) -> Found:
@@ -92,11 +93,11 @@ def projected(leaf: str) -> Callable[[Place], Found]:
         read = c.last_states("encoder") if leaf != "q" and c.part == "cross" else c.sublayer_input()
         x, first = c.take(read, (place, None)), head * width
         equation, b = f"{leaf} = Σ x · W_{leaf.upper()}", f"b_{leaf.upper()}"
-        if attention.rotary is None or leaf == "v" or c.part == "cross":
+        if attention.rotary is None or leaf == "v" or c.part == "cross" or not turned:
             return c.linear(x, c.sibling(leaf), first + column, equation, b)
         half = width // 2
-        turned = [c.linear(x, c.sibling(leaf), first + column % half + i * half, equation, b) for i in (0, 1)]
-        return _turned(c, turned[0], turned[1], column % half, column < half)
+        pair = [c.linear(x, c.sibling(leaf), first + column % half + i * half, equation, b) for i in (0, 1)]
+        return _turned(c, pair[0], pair[1], column % half, column < half)
 
     return rule
 
@@ -399,14 +400,36 @@ RULES: dict[str, Callable[[Place], Found]] = {
 
 def edited(c: Place) -> Found:
     """A tensor that an edit replaced: what it was replaced by."""
-    kinds = {edit["kind"] for edit in c.trace.about.get("edits", []) if edit.get("path") == c.path}
-    heads = [e["head"] for e in c.trace.about.get("edits", []) if e["kind"] == "head-off" and e["path"] == c.path]
+    edits = c.trace.about.get("edits", [])
+    kinds = {edit["kind"] for edit in edits if edit.get("path") == c.path}
+    heads = [edit["head"] for edit in edits if edit["kind"] == "head-off" and edit["path"] == c.path]
+    unplaced = c.path.split(".")[0] in (edit["path"] for edit in edits if edit["kind"] == "no-positions")
+    patches = [edit for edit in edits if edit["kind"] == "patch" and edit["name"] == c.name]
+    if c.leaf == "z" and c.index[0] in heads:
+        return _given(c, "head-off", "z = 0 (head switched off)")
+    if c.name.endswith(".embed.position") and unplaced:
+        return _given(c, "no-positions", "position = 0 (positions left out)")
+    if any(_patched(c, patch) for patch in patches):
+        return _given(c, "patch", "from the other pass")
     if c.leaf == "scaled" and "no-scale" in kinds:
         return c.copy(c.sibling("scores"), c.index, "scaled = scores (÷√d_k left out)")
     if c.leaf == "masked" and "no-mask" in kinds:
         return c.copy(c.sibling("scaled"), c.index, "masked = scaled (mask lifted)")
-    if c.leaf == "z" and heads and c.index[0] not in heads:
-        return attention_z(c)
+    if c.leaf in ("q", "k") and unplaced:
+        return projected(c.leaf, turned=False)(c)
+    if heads or patches:  # of another head or position than this one's
+        return RULES[describe(c.name).name](c)
+    return _given(c, "other", "edited")
+
+
+def _given(c: Place, by: str, equation: str) -> Found:
     value = c.trace[c.name][c.index].item()
-    equation = "z = 0 (head switched off)" if c.leaf == "z" and heads else "edited"
-    return equation, {"kind": "edited", "value": value}, value, [f"{c.leaf} = {shown(value)}"]
+    return equation, {"kind": "edited", "by": by, "value": value}, value, [f"{c.leaf} = {shown(value)}"]
+
+
+def _patched(c: Place, patch: dict[str, Any]) -> bool:
+    """Whether a patch replaced this number."""
+    axes = c.trace.axes(c.name)
+    place = next((axis for axis, letter in enumerate(axes) if letter in ("T", "S")), None)
+    ours = patch["head"] is None or c.index[0] == patch["head"]
+    return ours and (patch["position"] is None or place is None or c.index[place] == patch["position"])

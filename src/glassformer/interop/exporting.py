@@ -25,20 +25,32 @@ from glassformer.interop.vocabularies import add_marks, load_tokenizer, read_tex
 from glassformer.store import find_model
 from glassformer.weights import read_tensors, write_tensors
 
-FORMATS = ("huggingface",)
+FORMATS = ("huggingface", "ctranslate2")
 GENERATION = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")  # what Marian generates by
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 def export_model(
-    model: str, to: str, out: Path, *, force: bool = False, report: Callable[[str], None] = lambda line: None
+    model: str,
+    to: str,
+    out: Path,
+    *,
+    quantization: str = "",
+    force: bool = False,
+    report: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Writes a model of ours as a folder that `transformers` loads, whole or not at all."""
+    """Writes a model of ours as a folder that `transformers` or CTranslate2 loads, whole or not at all."""
     if to not in FORMATS:
         raise UserError(f"A model cannot be exported to {to!r}; there is {', '.join(FORMATS)}.")
-    check_free(out, FILES, force)
+    if quantization and to != "ctranslate2":
+        raise UserError(f"--quantization is for --to ctranslate2; {to} has the weights as they are.")
     folder = find_model(model)
     recipe = config.read(folder / "recipe.toml")
+    if to == "ctranslate2":
+        from glassformer.interop import to_ctranslate2  # late: it may not be installed
+
+        return to_ctranslate2.export(model, folder, recipe, out, quantization or "float32", force=force, report=report)
+    check_free(out, FILES, force)
     family = _family(recipe, model)
     labels = _labels(folder) if recipe.task in ("classify", "tag", "compare") else []
     weights = read_tensors(folder / "model.safetensors")

@@ -21,8 +21,12 @@ class BlockState:
     own: KeyValues
     cross: KeyValues | None
 
-    def reorder(self, index: Tensor) -> "BlockState":
-        return BlockState(self.own.reorder(index), self.cross.reorder(index) if self.cross else None)
+    def reorder(self, index: Tensor, sources: Tensor | None) -> "BlockState":
+        """Whose row i is this one's row index[i]; of what was looked up in the memory the rows `sources`, or all."""
+        cross = self.cross
+        if cross is not None and sources is not None:
+            cross = cross.reorder(sources)
+        return BlockState(self.own.reorder(index), cross)
 
 
 class Block(nn.Module):

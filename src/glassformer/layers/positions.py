@@ -5,18 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
+from glassformer.layers import tables
+
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), as (length, D).
-
-    `pos` is the place of the token, `i` counts pairs of dimensions.
-    """
-    pos = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000) / width))
-    table = torch.zeros(length, width, dtype=torch.float64)
-    table[:, 0::2] = torch.sin(pos * rate)
-    table[:, 1::2] = torch.cos(pos * rate[: width // 2])  # an odd width has one cosine fewer
-    return table.float()
+    """The paper's positions (length, D)."""
+    return torch.from_numpy(tables.sinusoids(length, width))
 
 
 class Rotary(nn.Module):
@@ -40,3 +34,9 @@ class Rotary(nn.Module):
         cos, sin = self.cos[start : start + x.size(2)], self.sin[start : start + x.size(2)]
         a, b = x.chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+    def back(self, x: Tensor) -> Tensor:
+        """What was turned, as it was before; its first token at position 0."""
+        cos, sin = self.cos[: x.size(2)], self.sin[: x.size(2)]
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos + b * sin, b * cos - a * sin), dim=-1)

@@ -1,5 +1,7 @@
 """The decoder alone: each token is predicted from those before it. GPT-2 and Llama are this model with other options."""
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from glassformer.config import GPTOptions
@@ -25,7 +27,7 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (B, T) → the last states (B, T, D), of which `logits` predict; padding at the end of a row is looked at by none."""
-        return self._read(ids, State())[0]
+        return self.decoder(ids, mask=_causal(ids))[0]
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
@@ -33,15 +35,16 @@ class GPT(nn.Module):
 
     def start(self, prompt: Tensor) -> State:
         """Reads a prompt (B, T) of any length, also none."""
-        return self._read(prompt, State())[1] if prompt.size(1) else State()
+        state = State(bare=self.decoder.bare(self.output))
+        if not prompt.size(1):
+            return state
+        _, blocks = self.decoder(prompt, mask=_causal(prompt))
+        return replace(state, blocks=blocks, length=prompt.size(1))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The token each text ends in (B) → logits of the next (B, V), and the state after reading it."""
-        states, state = self._read(ids.unsqueeze(1), state)
-        return self.logits(states[:, -1]), state
+        return self.decoder.step(ids, state, self.logits)
 
-    def _read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        length = ids.size(1)
-        mask = masks.causal(length, state.length) if length > 1 else None  # one more token may look at all there is
-        states, blocks = self.decoder(ids, mask=mask, state=state)
-        return states, State(blocks=blocks, length=state.length + length)
+
+def _causal(ids: Tensor) -> Tensor | None:
+    return masks.causal(ids.size(1)) if ids.size(1) > 1 else None

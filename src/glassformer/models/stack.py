@@ -1,38 +1,71 @@
 """What all three families are made of: an embedding and N blocks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from glassformer.config import BertOptions, BlockOptions, TransformerOptions
 from glassformer.layers.attention import Attention
+from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import normalisation
 from glassformer.layers.positions import Rotary
+from glassformer.trace import traced
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a text stands: what every decoder block remembers, and the encoded source if there is one. A value: steps return a
-    new one."""
+    """Where B texts stand: what every decoder block remembers, and the encoded sources if there are some. A value: steps return
+    a new one.
 
-    memory: Tensor | None = None  # (B, S, D)
-    memory_mask: Tensor | None = None  # (B, 1, 1, S)
+    Rows that go on from one source, as beams do, share its N encoded rows: the first `sharing` rows look at the first, and so on.
+    """
+
+    memory: Tensor | None = None  # (N, S, D)
+    memory_mask: Tensor | None = None  # (N, 1, 1, S)
     blocks: tuple[BlockState, ...] = ()
     length: int = 0  # tokens read so far
+    sharing: int = 1  # B / N
+    bare: BareStack | None = None  # the decoder without its modules
 
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
-        memory, mask = self.memory, self.memory_mask
+        if self.memory is None:
+            return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks))
+        sources, sharing = _shared(index // self.sharing)
+        if len(sources) == len(self.memory) and sources.equal(torch.arange(len(sources))):  # as mostly in a beam search
+            return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks), sharing=sharing)
+        return self._of(index, sources, sharing)
+
+    def apart(self) -> "State":
+        """The same, in which every row has an encoded source of its own."""
+        if self.memory is None or self.sharing == 1:
+            return self
+        rows = torch.arange(len(self.memory) * self.sharing)
+        return self._of(rows, rows // self.sharing, 1)
+
+    def _of(self, index: Tensor, sources: Tensor, sharing: int) -> "State":
+        assert self.memory is not None
         return replace(
             self,
-            memory=None if memory is None else memory.index_select(0, index),
-            memory_mask=None if mask is None else mask.index_select(0, index),
-            blocks=tuple(block.reorder(index) for block in self.blocks),
+            memory=self.memory.index_select(0, sources),
+            memory_mask=None if self.memory_mask is None else self.memory_mask.index_select(0, sources),
+            blocks=tuple(block.reorder(index, sources) for block in self.blocks),
+            sharing=sharing,
         )
+
+
+def _shared(sources: Tensor) -> tuple[Tensor, int]:
+    """Which sources to keep, and how many rows share each, if row i looks at sources[i]."""
+    kept, counts = torch.unique_consecutive(sources, return_counts=True)
+    if len(kept) and bool((counts == counts[0]).all()):
+        return kept, int(counts[0])
+    return sources, 1
 
 
 class Stack(nn.Module):
@@ -72,6 +105,7 @@ class Stack(nn.Module):
             block = Block(attention(rotary=rotary), other, ffn, norm=norm, post=o.norm == "post", dropout=o.dropout)
             self.add_module(str(i), block)
         self.norm = norm() if o.norm == "pre" else None
+        self._bare: tuple[list[tuple[int, int]], BareStack] | None = None
 
     def forward(
         self,
@@ -91,6 +125,29 @@ class Stack(nn.Module):
             x, new = self.get_submodule(str(i))(x, memory, mask=mask, memory_mask=memory_mask, state=known)
             states.append(new)
         return (self.norm(x) if self.norm else x), tuple(states)
+
+    def bare(self, output: nn.Linear) -> BareStack | None:
+        """This and `output` without modules, for single steps; made anew when weights have changed. Additive scores need
+        modules."""
+        if self.training or any(isinstance(module, Attention) and module.w is not None for module in self.modules()):
+            return None
+        weights = [*self.parameters(), *output.parameters()]
+        stamps = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
+        if self._bare is None or self._bare[0] != stamps:
+            blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
+            self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
+        return self._bare[1]
+
+    def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:
+        """One token of each row (B) → its `logits` (B, V), and the state after reading it."""
+        if state.bare is None or traced() or torch.is_grad_enabled():
+            state = state.apart()
+            states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
+            found = logits(states[:, 0])
+        else:
+            x, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
+            found = state.bare.output(x)
+        return found, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
 
 
 def initialise_xavier(model: nn.Module) -> None:

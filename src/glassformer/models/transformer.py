@@ -1,7 +1,5 @@
 """The encoder–decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017)."""
 
-from dataclasses import replace
-
 from torch import Tensor, nn
 
 from glassformer.config import TransformerOptions
@@ -33,9 +31,9 @@ class Transformer(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """source (B, S) and the target read so far (B, T) → the decoder's last states (B, T, D), of which `logits` predict."""
-        begun = self.start(source)
+        memory, mask = self._encode(source)
         causal = masks.causal(target.size(1))  # padding stands at the end, where nothing real looks at it
-        states, _ = self.decoder(target, begun.memory, mask=causal, memory_mask=begun.memory_mask)
+        states, _ = self.decoder(target, memory, mask=causal, memory_mask=mask)
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -44,11 +42,12 @@ class Transformer(nn.Module):
 
     def start(self, source: Tensor) -> State:
         """Encodes the source (B, S)."""
-        mask = masks.padding(source, self.pad)
-        memory, _ = self.encoder(source, mask=mask)
-        return State(memory, mask)
+        return State(*self._encode(source), bare=self.decoder.bare(self.output))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The token each target ends in (B) → logits of the next (B, V), and the state after reading it."""
-        states, blocks = self.decoder(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
-        return self.logits(states[:, -1]), replace(state, blocks=blocks, length=state.length + 1)
+        return self.decoder.step(ids, state, self.logits)
+
+    def _encode(self, source: Tensor) -> tuple[Tensor, Tensor | None]:
+        mask = masks.padding(source, self.pad)
+        return self.encoder(source, mask=mask)[0], mask

@@ -8,51 +8,22 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from fastapi import FastAPI, Query, Request, Response
-from fastapi import Path as InPath
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from glassformer import __version__, notation
-from glassformer.server import page, slices
+from glassformer.server import looking, page, pairs, runs, vectors
 from glassformer.server.guard import Guard, Visitors
 from glassformer.server.limits import Gate, Limits
 from glassformer.server.refusal import Refusal, bad
+from glassformer.server.replies import FLOATS, RESPONSES, Name, Pool, Slice, TraceId, as_floats, as_json
 from glassformer.server.requests import ToBeam, ToEdit, ToExplain, ToNext, ToSpell, ToTokenize, ToTrace
 from glassformer.server.shelf import Shelf
 from glassformer.server.work import Work
-
-RAW = "application/octet-stream"
-_ERROR = {
-    "type": "object",
-    "properties": {"error": {"type": "string"}, "code": {"type": "string"}, "details": {"type": "object"}},
-    "required": ["error", "code", "details"],
-}
-_SAID = {
-    400: "The body is not JSON",
-    403: "Asked by another site",
-    404: "No such model, trace or tensor",
-    410: "The trace has expired",
-    413: "Too large",
-    422: "Something in the request is wrong",
-    429: "Too many requests at a time",
-    503: "It took too long",
-}
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"description": said, "content": {"application/json": {"schema": _ERROR}}} for status, said in _SAID.items()
-}
-_FLOATS: dict[int | str, dict[str, Any]] = {
-    **_RESPONSES,
-    200: {"description": "Little-endian float32; X-Shape and X-Axes say how they lie.", "content": {RAW: {}}},
-}
-
-TraceId = Annotated[str, InPath(max_length=64, description="The id of a trace.")]
-Name = Annotated[str, InPath(max_length=200, description="Such as encoder.0.self.q.")]
-Slice = Annotated[str | None, Query(max_length=200, description="Such as 0,:,2:5: an index, a range or all of each axis.")]
-Pool = Annotated[int | None, Query(ge=1, le=4096, description="At most so many entries of each of the last two axes.")]
 
 
 def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, limits: Limits | None = None) -> FastAPI:
@@ -66,6 +37,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
         yield
         gate.close()
         reading.close()
+        work.maps.close()
 
     app = FastAPI(
         title="Glassformer",
@@ -74,13 +46,14 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
         docs_url=None,
         redoc_url=None,
         lifespan=life,
-        responses=_RESPONSES,
+        responses=RESPONSES,
     )
     app.add_middleware(Guard, visitors=visitors or Visitors(), most=limits.body)
     _add_errors(app)
-    for add in (_add_models, _add_traces, _add_writing):
+    for add in (_add_models, _add_traces, _add_writing, looking.add, pairs.add, vectors.add):
         add(app, work, gate)
     _add_tensors(app, work, reading)
+    runs.add(app, work, reading)
     _add_page(app)
     return app
 
@@ -89,23 +62,23 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/models", tags=["models"])
     async def models() -> Response:
         """The models there are: task, architecture, sizes, languages or labels, texts to begin with, and the steps of a pass in
-        the order they are computed."""
-        return _json(await gate.run(work.shelf.list), work.limits)
+        the order they are computed; under `vectors` those that are words and vectors alone."""
+        return as_json(await gate.run(work.shelf.list), work.limits)
 
     @app.get("/api/notation", tags=["models"])
     async def rows() -> Response:
         """What the named tensors are: shape, equation, and label in English and Chinese."""
-        return _json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, work.limits)
+        return as_json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, work.limits)
 
     @app.post("/api/tokenize", tags=["models"])
     async def tokenize(asked: ToTokenize) -> Response:
-        """The pieces of a text, with the characters they cover and their bytes."""
-        return _json(await gate.run(lambda: work.tokenize(asked)), work.limits)
+        """The pieces of a text in columns: their ids, the characters [start, end) they cover, and the bytes of each id in hex."""
+        return as_json(await gate.run(lambda: work.tokenize(asked)), work.limits)
 
     @app.post("/api/words", tags=["models"])
     async def words(asked: ToSpell) -> Response:
         """What tokens of a vocabulary stand for, each by itself; one that is not a whole character is spelled in bytes."""
-        return _json(await gate.run(lambda: work.words(asked)), work.limits)
+        return as_json(await gate.run(lambda: work.words(asked)), work.limits)
 
 
 def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
@@ -113,33 +86,33 @@ def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
     async def trace(asked: ToTrace) -> Response:
         """One pass over a text: an id, the tokens with the characters they cover, the answer, and the shape and range of every
         tensor."""
-        return _json(await gate.run(lambda: work.trace(asked)), work.limits)
+        return as_json(await gate.run(lambda: work.trace(asked)), work.limits)
 
     @app.post("/api/trace/{id}/edit", tags=["traces"])
     async def edit(id: TraceId, asked: ToEdit) -> Response:
         """The pass again with these edits, and only these: a trace of its own, and how every prediction changed."""
-        return _json(await gate.run(lambda: work.edit(id, asked)), work.limits)
+        return as_json(await gate.run(lambda: work.edit(id, asked)), work.limits)
 
 
 def _add_tensors(app: FastAPI, work: Work, gate: Gate) -> None:
-    @app.get("/api/trace/{id}/tensor/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
+    @app.get("/api/trace/{id}/tensor/{name}", tags=["traces"], responses=FLOATS, response_class=Response)
     async def tensor(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """A tensor of a trace or a part of it, as raw numbers; at most 1 MB of them, else smaller slices or `pool`."""
-        return await gate.run(lambda: _floats(*work.tensor(id, name), slice, pool, pooling, work.limits))
+        return await gate.run(lambda: as_floats(*work.tensor(id, name), slice, pool, pooling, work.limits))
 
-    @app.get("/api/trace/{id}/weights/{name}", tags=["traces"], responses=_FLOATS, response_class=Response)
+    @app.get("/api/trace/{id}/weights/{name}", tags=["traces"], responses=FLOATS, response_class=Response)
     async def weights(
         id: TraceId, name: Name, slice: Slice = None, pool: Pool = None, pooling: Literal["mean", "max"] = "mean"
     ) -> Response:
         """The same for a parameter of the model, such as encoder.0.self.q.weight."""
-        return await gate.run(lambda: _floats(*work.weights(id, name), slice, pool, pooling, work.limits))
+        return await gate.run(lambda: as_floats(*work.weights(id, name), slice, pool, pooling, work.limits))
 
     @app.post("/api/trace/{id}/cell", tags=["traces"])
     async def cell(id: TraceId, asked: ToExplain) -> Response:
         """How one number came about: its operands, the arithmetic, and the result of doing it again in float64."""
-        return _json(await gate.run(lambda: work.cell(id, asked)), work.limits)
+        return as_json(await gate.run(lambda: work.cell(id, asked)), work.limits)
 
 
 def _add_writing(app: FastAPI, work: Work, gate: Gate) -> None:
@@ -148,13 +121,13 @@ def _add_writing(app: FastAPI, work: Work, gate: Gate) -> None:
         """The distribution of the next token, after temperature, top-k, softmax and top-p, and one drawn from it."""
         found = await gate.run(lambda: work.next(asked))
         if isinstance(found, Tensor):
-            return _floats(found, ["V"], None, None, "mean", work.limits)
-        return _json(found, work.limits)
+            return as_floats(found, ["V"], None, None, "mean", work.limits)
+        return as_json(found, work.limits)
 
     @app.post("/api/beam", tags=["writing"])
     async def beam(asked: ToBeam) -> Response:
         """A beam search as a tree: every continuation it looked at, round by round, and why it was kept or lost."""
-        return _json(await gate.run(lambda: work.beam(asked)), work.limits)
+        return as_json(await gate.run(lambda: work.beam(asked)), work.limits)
 
 
 def _add_page(app: FastAPI) -> None:
@@ -169,26 +142,6 @@ def _add_page(app: FastAPI) -> None:
 
 def _row(row: notation.Notation) -> dict[str, str]:
     return {"shape": row.shape, "equation": row.equation, "english": row.english, "chinese": row.chinese}
-
-
-def _json(data: Any, limits: Limits, status: int = 200) -> Response:
-    body = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
-    if len(body) > limits.answer:
-        sentence = f"The answer would be {len(body):,} bytes; {limits.answer:,} are allowed. Shorten the text."
-        raise bad("too-large", sentence, bytes=len(body), limit=limits.answer)
-    return Response(body, status, media_type="application/json", headers={"Cache-Control": "no-store"})
-
-
-def _floats(x: Tensor, axes: list[str], slice: str | None, pool: int | None, pooling: str, limits: Limits) -> Response:
-    part, kept = slices.cut(x, slices.parse(slice, x.shape), axes)
-    headers = {"Cache-Control": "no-store", "X-Axes": ",".join(kept)}
-    if pool is None or part.dim() == 0:
-        values = slices.numbers(part, limits.elements)
-    else:
-        values, factors = slices.pooled(part, pool, pooling, limits.elements)
-        headers["X-Pooled"] = ",".join(map(str, factors))
-    headers["X-Shape"] = ",".join(map(str, values.shape))
-    return Response(values.tobytes(), media_type=RAW, headers=headers)
 
 
 def _add_errors(app: FastAPI) -> None:

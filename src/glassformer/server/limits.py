@@ -15,6 +15,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Limits:
     characters: int = 4000  # of a text
+    passage: int = 10_000  # characters of a text that is only cut into pieces
     body: int = 256 * 1024  # bytes of a request
     answer: int = 1_000_000  # bytes of an answer
     requests: int = 8  # that compute something, at a time
@@ -28,6 +29,10 @@ class Limits:
     beam: int = 10
     tokens: int = 200  # to go on by
     words: int = 1000  # spelled at a time
+    drawn: int = 20_000  # words on a plane
+    mapped: int = 3000  # words of a map that looks at every pair
+    maps: int = 8  # kept
+    maps_at_once: int = 3  # computed or waiting
 
     @property
     def elements(self) -> int:

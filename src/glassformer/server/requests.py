@@ -1,12 +1,13 @@
 """What the API is asked, checked field by field."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from glassformer.edits import ForceToken, HeadOff, Named, NoMask, NoScale
+from glassformer.edits import ForceToken, HeadOff, Named, NoMask, NoPositions, NoScale, Patch
 from glassformer.server.limits import Limits
+from glassformer.trace import Trace
 
 _LIMITS = Limits()
 _ID = 2**31 - 1
@@ -55,13 +56,40 @@ class AskedForceToken(Asked):
     token: int = Field(ge=0, le=_ID)
 
 
+class AskedNoPositions(Asked):
+    kind: Literal["no-positions"]
+    path: str = Field(max_length=200, description="encoder or decoder.")
+
+
+Place = Annotated[int | None, Field(ge=0, le=_ID)]
+
+
+class AskedPatch(Asked):
+    kind: Literal["patch"]
+    name: str = Field(max_length=200, description="A tensor, such as decoder.1.resid_post.")
+    other: str = Field(max_length=64, description="The id of a trace by the same model, whose tensor it is to be.")
+    head: Place = Field(None, description="Only this head of it.")
+    position: Place = Field(None, description="Only this position of it.")
+    other_position: Place = Field(None, description="The position of the other trace, if it is another one.")
+
+
 AskedTap = Annotated[AskedHeadOff | AskedNoScale | AskedNoMask, Field(discriminator="kind")]
-AskedEdit = Annotated[AskedHeadOff | AskedNoScale | AskedNoMask | AskedForceToken, Field(discriminator="kind")]
-_EDITS: dict[str, Any] = {edit.kind: edit for edit in (HeadOff, NoScale, NoMask, ForceToken)}
+AskedEdit = Annotated[
+    AskedHeadOff | AskedNoScale | AskedNoMask | AskedForceToken | AskedNoPositions | AskedPatch, Field(discriminator="kind")
+]
+_EDITS: dict[str, Any] = {edit.kind: edit for edit in (HeadOff, NoScale, NoMask, ForceToken, NoPositions, Patch)}
 
 
-def named(edits: Sequence[AskedEdit | AskedTap]) -> list[Named]:
-    return [_EDITS[edit.kind](**edit.model_dump(exclude={"kind"})) for edit in edits]
+def named(edits: Sequence[AskedEdit | AskedTap], other: Callable[[str], Trace] | None = None) -> list[Named]:
+    """The edits that were asked for; `other` finds the trace that a patch is taken from."""
+    found = []
+    for edit in edits:
+        values = edit.model_dump(exclude={"kind"})
+        if isinstance(edit, AskedPatch):
+            assert other is not None
+            values["other"] = other(edit.other)
+        found.append(_EDITS[edit.kind](**values))
+    return found
 
 
 class ToEdit(Asked):
@@ -96,7 +124,7 @@ class ToBeam(Asked):
 
 class ToTokenize(Asked):
     model: Model
-    text: Text
+    text: str = Field(max_length=_LIMITS.passage, description="What is cut into pieces.")
     side: Literal["source", "target"] = Field("source", description="Whose vocabulary, if a translator has two.")
 
 

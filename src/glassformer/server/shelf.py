@@ -13,6 +13,7 @@ from typing import Any
 from glassformer import config, store
 from glassformer.answers import tokenizer_of
 from glassformer.config import PairData, Recipe
+from glassformer.engine import choice
 from glassformer.errors import UserError
 from glassformer.notation import describe
 from glassformer.server.examples import examples
@@ -35,12 +36,9 @@ class Shelf:
     A folder may come, change or go at any time: its files are looked at whenever it is asked for.
     """
 
-    def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None) -> None:
+    def __init__(self, models: Sequence[str | Path] = (), limits: Limits | None = None, engine: str = "auto") -> None:
+        self._engine = engine
         self._given = [store.find_model(name) for name in models]
-        if hidden := [str(name) for name, folder in zip(models, self._given, strict=True) if not _shown(folder)]:
-            raise UserError(
-                f"The page has no view for word vectors: {', '.join(hidden)}. Use: glassformer vectors neighbours WORD"
-            )
         self._limits = limits or Limits()
         self._loaded: OrderedDict[Path, tuple[Stamp, Task]] = OrderedDict()
         self._told: dict[Path, tuple[Stamp, dict[str, Any]]] = {}
@@ -49,7 +47,7 @@ class Shelf:
 
     def folders(self) -> dict[str, Path]:
         """Every model's folder under its id: its name, and the folder it is in where two have one name."""
-        found = self._given or [folder for folder in (*store.bundled(), *store.trained()) if _shown(folder)]
+        found = self._given or [*store.bundled(), *store.trained()]
         names = [folder.resolve().name for folder in found]
         ids: dict[str, Path] = {}
         for folder, name in zip(found, names, strict=True):
@@ -60,60 +58,73 @@ class Shelf:
         return ids
 
     def load(self, id: str) -> Task:
-        """The model, from memory if its files have not changed."""
-        folder, stamp = self._find(id)
+        """The model, or a checkpoint of it (NAME@UPDATE), from memory if its files have not changed."""
+        folder, weights, stamp = self._find(id)
         with self._lock:
-            known = self._loaded.get(folder)
+            known = self._loaded.get(weights)
             if known and known[0] == stamp:
-                self._loaded.move_to_end(folder)
+                self._loaded.move_to_end(weights)
                 return known[1]
-            lock = self._locks.setdefault(folder, threading.Lock())
+            lock = self._locks.setdefault(weights, threading.Lock())
         with lock:  # two requests for one model load it once; others do not wait
             with self._lock:
-                known = self._loaded.get(folder)
+                known = self._loaded.get(weights)
             if known and known[0] == stamp:
                 return known[1]
             try:
-                task = registry.load(folder)
+                task: Any = registry.load(folder, weights)
+                if isinstance(task, Translate | Language) and weights == folder / "model.safetensors":
+                    task.beside = choice.beside(folder, task.recipe, self._engine)
             except Exception as error:  # whatever may be in a folder that somebody made
-                if _stamp(folder) is None:
+                if _stamp(folder, weights) is None:
                     raise self._gone(id) from None
                 raise Refusal(422, "broken-model", f"The model {id} cannot be loaded: {error}", model=id) from None
             with self._lock:
-                self._loaded[folder] = (stamp, task)
+                self._loaded[weights] = (stamp, task)
                 while len(self._loaded) > self._limits.models:
                     self._loaded.popitem(last=False)
             return task
 
-    def _find(self, id: str) -> tuple[Path, Stamp]:
+    def _find(self, id: str) -> tuple[Path, Path, Stamp]:
+        """The folder of a model, the file with its weights, and when its files were written."""
         folders = self.folders()
-        if id not in folders:
+        name, at, update = (id, "", "") if id in folders else id.rpartition("@")
+        if name not in folders:
             raise Refusal(
                 404, "unknown-model", f"There is no model {id!r}. There are: {', '.join(folders)}.", models=list(folders)
             )
-        stamp = _stamp(folders[id])
+        folder, weights = folders[name], folders[name] / "model.safetensors"
+        if at:
+            kept = checkpoints(folder)
+            if not update.isascii() or not update.isdigit() or int(update[:9]) not in kept:
+                known = f"There are: {', '.join(map(str, kept))}." if kept else "It has none."
+                raise Refusal(404, "unknown-model", f"{name} has no checkpoint of update {update}. {known}", model=id)
+            weights = kept[int(update[:9])]
+        stamp = _stamp(folder, weights)
         if stamp is None:
             raise self._gone(id)
-        return folders[id], stamp
+        return folder, weights, stamp
 
     def _gone(self, id: str) -> Refusal:
         return Refusal(404, "model-gone", f"The folder of the model {id} is no longer there. Choose another model.", model=id)
 
     def list(self) -> dict[str, Any]:
-        """What the page says of each. A broken folder does not hide the others, nor do too many."""
+        """What the page says of each. A broken folder does not hide the others, nor do too many. Word vectors, through which
+        no text passes, are told of apart."""
         told: list[dict[str, Any]] = []
         problems, room = {}, 0.9 * self._limits.answer
         for id, folder in self.folders().items():
             try:
-                about = {"id": id, **self._tell(folder)}
+                about = {"id": id, **self._tell(folder), "checkpoints": _told(checkpoints(folder))}
                 room -= len(json.dumps(about))
                 if room < 0:
                     raise UserError("There are too many models for one list. Name those to explore: glassformer explore MODEL …")
                 told.append(about)
             except Exception as error:  # whatever may be in a folder that somebody made
                 problems[id] = str(error)
-        default = "zh-en" if any(model["id"] == "zh-en" for model in told) else told[0]["id"] if told else None
-        return {"models": told, "default": default, "problems": problems}
+        models, vectors = ([about for about in told if (about["task"] == "vectors") is apart] for apart in (False, True))
+        default = "zh-en" if any(model["id"] == "zh-en" for model in models) else models[0]["id"] if models else None
+        return {"models": models, "vectors": vectors, "default": default, "problems": problems}
 
     def _tell(self, folder: Path) -> dict[str, Any]:
         stamp = _stamp(folder)
@@ -125,17 +136,25 @@ class Shelf:
         return known[1]
 
 
-def _shown(folder: Path) -> bool:
-    """Whether the page has a view for what it does; a broken folder is told of when it is looked at."""
-    try:
-        return config.read(folder / "recipe.toml").task != "vectors"
-    except UserError:
-        return True
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """The weights that a run has kept, by update: of the moving average if there is one, by which the run is judged."""
+    found = {}
+    for path in sorted((folder / "checkpoints").glob("[0-9]*")):
+        weights = next((path / name for name in ("ema.safetensors", "model.safetensors") if (path / name).is_file()), None)
+        if weights and path.name.isascii() and path.name.isdigit():
+            found[int(path.name)] = weights
+    return found
 
 
-def _stamp(folder: Path) -> Stamp | None:
-    recipe, weights, *words = (_written(folder / name) for name in FILES)
-    return None if recipe is None or weights is None else (recipe, weights, *words)
+def _told(kept: dict[int, Path]) -> list[dict[str, Any]]:
+    return [{"update": update, "average": weights.name.startswith("ema")} for update, weights in kept.items()]
+
+
+def _stamp(folder: Path, weights: Path | None = None) -> Stamp | None:
+    """When the files of a model were written last; of a checkpoint other weights than the model's."""
+    recipe, usual, *words = (_written(folder / name) for name in FILES)
+    found = _written(weights) if weights else usual
+    return None if recipe is None or found is None else (recipe, found, *words)
 
 
 def _written(path: Path) -> tuple[int, int] | None:
@@ -149,7 +168,7 @@ def _written(path: Path) -> tuple[int, int] | None:
 def tell(folder: Path) -> dict[str, Any]:
     """What a model is, from its recipe, vocabulary and the beginning of its weights file; the weights are not loaded."""
     recipe = config.read(folder / "recipe.toml")
-    task = registry.task_of(recipe).build(folder, smallest(recipe))
+    task: Any = registry.task_of(recipe).build(folder, smallest(recipe))
     tokenizer = read_by(task)
     found: dict[str, Any] = {
         "task": recipe.task,
@@ -159,10 +178,12 @@ def tell(folder: Path) -> dict[str, Any]:
         "megabytes": round((folder / "model.safetensors").stat().st_size / 1e6, 1),
         "options": dataclasses.asdict(recipe.model),
         "vocabulary": tokenizer.size,
-        "eos": end_of(task),
-        "max_length": recipe.model.max_length,
-        "map": architecture(shortest_trace(task)),
     }
+    if recipe.task == "vectors":
+        return found
+    found |= {"eos": end_of(task), "max_length": recipe.model.max_length, "map": architecture(shortest_trace(task))}
+    if tokenizer_of(task) is not tokenizer:
+        found["target_vocabulary"] = tokenizer_of(task).size
     data = recipe.data
     if isinstance(data, PairData):
         found |= {"languages": [data.source, data.target], "both_ways": data.both_ways}

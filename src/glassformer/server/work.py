@@ -18,14 +18,15 @@ from glassformer.errors import UserError
 from glassformer.notation import describe
 from glassformer.server.cache import Kept, Traces
 from glassformer.server.limits import Limits
+from glassformer.server.maps import Maps
 from glassformer.server.refusal import Refusal, bad
 from glassformer.server.requests import AskedTap, ToBeam, ToEdit, ToExplain, ToNext, ToSpell, ToTokenize, ToTrace, named
 from glassformer.server.shelf import Shelf, read_by
-from glassformer.tasks import tokens
 from glassformer.tasks.fill import MASK, Fill
 from glassformer.tasks.language import Language
 from glassformer.tasks.tag import WORD, Tag
 from glassformer.tasks.translate import Translate
+from glassformer.tasks.vectors import Vectors
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Token, TooLarge, Trace, at_most, recording
 
@@ -38,6 +39,7 @@ class Work:
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.shelf, self.limits = shelf, limits
         self.traces = Traces(limits)
+        self.maps = Maps(limits)
 
     # -- traces
 
@@ -59,6 +61,9 @@ class Work:
     def _check(self, task: Any, asked: ToTrace) -> None:
         """What does not go together, and what does not fit."""
         name = task.recipe.task
+        if name == "vectors":
+            sentence = "Word vectors make no pass to be traced; /api/vectors/plane and its neighbours look at them."
+            raise bad("not-for-task", sentence, field="model")
         for field, value, of in (("to", asked.to, "translate"), ("target", asked.target, "translate")):
             if value is not None and name != of:
                 raise bad("not-for-task", f"{field!r} is for models that {of}; this one is for the task {name!r}.", field=field)
@@ -100,7 +105,7 @@ class Work:
         task = kept.task
         started = time.perf_counter()
         with in_words(), at_most(self.limits.trace):
-            edited = edits.apply(task, kept.trace, named(asked.edits))
+            edited = edits.apply(task, kept.trace, named(asked.edits, lambda other: self._patch(kept, other)))
         return self._keep(
             kept.model,
             task,
@@ -111,6 +116,14 @@ class Work:
             changes=[asdict(change) for change in edited.changes],
             same=edited.same,
         )
+
+    def _patch(self, kept: Kept, id: str) -> Trace:
+        """Another trace by the same model, of which a part is to be put into this one."""
+        other = self.traces.get(id)
+        if other.made_by is not kept.made_by and other.task is not kept.task:
+            sentence = f"A part of another pass fits only into a pass of the same model: {other.model} is not {kept.model}."
+            raise bad("other-model", sentence, model=kept.model, other=other.model)
+        return other.trace
 
     def cell(self, id: str, asked: ToExplain) -> dict[str, Any]:
         kept = self.traces.get(id)
@@ -210,9 +223,19 @@ class Work:
 
     def tokenize(self, asked: ToTokenize) -> dict[str, Any]:
         task: Any = self.shelf.load(asked.model)
+        if isinstance(task, Vectors) and task.by_word:
+            sentence = "Word vectors are of whole words, and pass over what is none of them: there are no pieces to look at."
+            raise bad("not-for-task", sentence, field="model")
         vocabulary = vocabulary_of(task, asked.side)
-        found = tokens.read(vocabulary, asked.text)
-        return {"pieces": [{**token_json(vocabulary, token), "bytes": list(vocabulary.bytes_of(token.id))} for token in found]}
+        pieces = vocabulary.pieces(asked.text)
+        return {
+            "vocabulary": vocabulary.size,
+            "unknown": vocabulary.unk,
+            "ids": [piece.id for piece in pieces],
+            "starts": [piece.start for piece in pieces],
+            "ends": [piece.end for piece in pieces],
+            "bytes": {piece.id: vocabulary.bytes_of(piece.id).hex() for piece in pieces},
+        }
 
     def words(self, asked: ToSpell) -> dict[str, Any]:
         vocabulary = vocabulary_of(self.shelf.load(asked.model), asked.side)

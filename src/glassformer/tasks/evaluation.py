@@ -9,7 +9,8 @@ import torch
 from glassformer.config import DecodingOptions
 from glassformer.errors import UserError
 from glassformer.tasks.metrics import Score, bleu, bleu_tokenizer, chrf
-from glassformer.tasks.translate import Translate, Translation
+from glassformer.tasks.translate import Translate
+from glassformer.tasks.translator import Translation
 
 
 @dataclass(frozen=True)

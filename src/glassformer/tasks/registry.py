@@ -27,5 +27,5 @@ def task_of(recipe: Recipe) -> type[Task]:
     return compare.of(recipe) if recipe.task == "compare" else TASKS[recipe.task]
 
 
-def load(folder: Path) -> Task:
-    return task_of(config.read(folder / "recipe.toml")).load(folder)
+def load(folder: Path, weights: Path | None = None) -> Task:
+    return task_of(config.read(folder / "recipe.toml")).load(folder, weights)

@@ -95,14 +95,14 @@ def space_of(task: Any) -> Space:
 def space_words(task: Any) -> tuple[list[str], Tensor]:
     """The words of a model's vocabulary, or its pieces that are text by themselves, and their vectors (V, D)."""
     tokenizer: Tokenizer = task.source if hasattr(task, "source") else task.tokenizer
-    vectors = task.model.vectors() if hasattr(task.model, "vectors") else embedding(task.model).detach()
+    vectors = task.model.vectors() if hasattr(task.model, "vectors") else embedding_of(task.model)[1].detach()
     words = tokenizer.words()
     return list(words), vectors[list(words.values())]
 
 
-def embedding(model: nn.Module) -> Tensor:
-    """The token embedding (V, D) of what a model reads first."""
-    names = [name for name, _ in model.named_parameters() if name.endswith("embed.token.weight")]
+def embedding_of(model: nn.Module) -> tuple[str, Tensor]:
+    """The matrix with a row for each word or piece (V, D) that a model reads first, and its name."""
+    names = [name for name, _ in model.named_parameters() if name.endswith("embed.token.weight") or name == "input.weight"]
     if not names:
         raise UserError("This model has no token embedding to look at.")
-    return model.get_parameter(names[0])
+    return names[0], model.get_parameter(names[0])

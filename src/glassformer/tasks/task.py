@@ -29,13 +29,13 @@ class Task(ABC):
         """With the vocabulary (and labels) that lie in the folder, and fresh weights."""
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, weights: Path | None = None) -> Self:
         """From a model folder: recipe.toml, tokenizer.json (or one for each side), labels.json if it has labels, and
-        model.safetensors."""
+        model.safetensors, or other weights of the same model, such as a checkpoint's."""
         recipe = config.read(folder / "recipe.toml")
         with Unfilled():
             task = cls.build(folder, recipe)
-        load_weights(task.model, folder / "model.safetensors")
+        load_weights(task.model, weights or folder / "model.safetensors")
         task.model.eval()
         return task
 

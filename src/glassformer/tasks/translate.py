@@ -2,8 +2,8 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,22 @@ from torch import Tensor
 
 from glassformer.config import DecodingOptions, PairData, Recipe, RnnOptions, TransformerOptions
 from glassformer.decoding import search
+from glassformer.decoding.cores import spread
 from glassformer.decoding.sampling import Sampling
-from glassformer.decoding.state import Hypothesis, Limits
+from glassformer.decoding.state import Hypothesis
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.rnn import RecurrentTranslator
 from glassformer.models.transformer import Transformer
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
-from glassformer.tasks.languages import guess
 from glassformer.tasks.task import Ids, Task, pad
+from glassformer.tasks.translator import Translation, Translator, by_budget, load_tokenizers, save_tokenizers
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Token, Trace, run
+
+SHARES = 4  # batches a core at least, so that none waits long for the other
+LEAST = 1500  # tokens of a batch that is worth a core of its own
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,11 @@ class Batch(Rows):
         return self.target
 
 
-@dataclass(frozen=True)
-class Translation:
-    source: str
-    to: str
-    text: str
-    ids: Ids
-    score: float  # Σ log p ÷ lengthᵅ
-    log_probs: list[float]
-    nbest: tuple["Translation", ...] = ()  # all that were found, this one first
-
-
-class Translate(Task):
+class Translate(Translator, Task):
     """A translator: tokenizers, a model, and what is done with them."""
 
     model: Transformer | RecurrentTranslator
+    beside: Translator | None = None  # another engine, which finds what a trace then looks into
 
     def __init__(self, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
         assert isinstance(recipe.data, PairData) and isinstance(recipe.model, TransformerOptions | RnnOptions)
@@ -73,30 +67,6 @@ class Translate(Task):
 
     def save_words(self, folder: Path) -> None:
         save_tokenizers(folder, self.recipe, self.source, self.target)
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return self.data.source, self.data.target
-
-    # -- text → ids → tensors
-
-    def direction(self, text: str, to: str | None = None) -> str:
-        """The language to translate into: as told, or guessed from the script of the text."""
-        source, target = self.languages
-        if not self.data.both_ways:
-            if to not in (None, target):
-                raise UserError(f"This model translates {source} into {target}, not into {to!r}.")
-            return target
-        if to is None:
-            return target if guess(text, self.languages) == source else source
-        if to not in self.languages:
-            raise UserError(f"This model translates between {source} and {target}; it knows no {to!r}.")
-        return to
-
-    def source_ids(self, ids: Ids, to: str) -> Ids:
-        """What the encoder reads: the target tag if the model has tags, the pieces, the end."""
-        tag = [self.source.tag(f"<2{to}>")] if self.data.both_ways else []
-        return [*tag, *ids, self.source.eos]
 
     def batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
         """Pairs of (what the encoder reads, target pieces) → tensors."""
@@ -128,69 +98,23 @@ class Translate(Task):
 
     # -- answers
 
-    def translate(
-        self, text: str, to: str | None = None, options: DecodingOptions | None = None, sampling: Sampling | None = None
-    ) -> Translation:
-        return self.translate_all([text], to, options, sampling)[0]
+    def decode_all(
+        self, sources: dict[int, Ids], options: DecodingOptions, sampling: Sampling | None, batch_tokens: int
+    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+        share = sum(map(len, sources.values())) // (SHARES * torch.get_num_threads())
+        budget = max(1, min(batch_tokens // options.beam, max(share, LEAST)))
+        order = sorted(sources, key=lambda i: len(sources[i]))
+        batches = list(by_budget(order, sources, budget))[::-1]  # the longest first
 
-    def translate_all(
-        self,
-        texts: Sequence[str],
-        to: str | None = None,
-        options: DecodingOptions | None = None,
-        sampling: Sampling | None = None,
-        *,
-        first: int = 0,
-        batch_tokens: int = 4096,
-        progress: Callable[[int], None] = lambda count: None,
-    ) -> list[Translation]:
-        """One translation for each text, in order; batched by length, which changes no result.
+        def solve(rows: list[int]) -> list[list[Hypothesis]]:
+            return self._decode([sources[i] for i in rows], options, sampling)
 
-        `first` is how many texts came before these, for messages that number them.
-        """
-        options = options or self.recipe.decoding
-        towards = [self.direction(text, to) for text in texts]
-        answers = [Translation(text, into, "", [], 0.0, []) for text, into in zip(texts, towards, strict=True)]
-        sources = {
-            i: self.source_ids(ids, towards[i]) for i, ids in enumerate(self.source.encode_batch(list(texts))) if texts[i].strip()
-        }
-        for i, ids in sources.items():
-            self._check_length(ids, first + i + 1)
-        for rows in _by_budget(sorted(sources, key=lambda i: len(sources[i])), sources, batch_tokens // options.beam):
-            found = self._decode([sources[i] for i in rows], options, sampling)
-            for i, hypotheses in zip(rows, found, strict=True):
-                each = [
-                    replace(answers[i], text=self.target.decode(h.ids), ids=h.ids, score=h.score, log_probs=h.log_probs)
-                    for h in hypotheses
-                ]
-                answers[i] = replace(each[0], nbest=tuple(each))
-            progress(len(rows))
-        return answers
-
-    def fits(self, source: str, target: str) -> bool:
-        """Whether a pair, with its marks, is within the model's positions, either way round."""
-        most = self.recipe.model.max_length - 2
-        return max(len(self.source.encode(source)), len(self.target.encode(target))) <= most
-
-    def _check_length(self, ids: Ids, number: int) -> None:
-        most = self.recipe.model.max_length
-        if len(ids) > most:
-            raise UserError(
-                f"Sentence {number} is {len(ids)} pieces long; this model reads at most {most}. Split it into shorter ones."
-            )
-
-    def unfamiliar(self, text: str) -> bool:
-        """Whether most characters are spelled as bytes: their script has no pieces in the vocabulary."""
-        characters = [character for character in text if not character.isspace()]
-        return 2 * sum(len(ids) > 1 for ids in self.source.encode_batch(characters)) > len(characters)
+        for number, found in spread(solve, batches):
+            yield batches[number], found
 
     @torch.inference_mode()
     def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:
-        most = self.recipe.model.max_length - 1
-        longest = [min(options.max_length or 2 * len(ids) + 10, most) for ids in sources]
-        tags = tuple(self.target.tag(tag) for tag in self.target.tags)
-        banned = {self.target.pad, self.target.bos, *tags} - {-1}
-        limits = Limits(self.target.bos, self.target.eos, longest, min_length=options.min_length, banned=tuple(banned))
+        limits = self.limits(sources, options)
         state = self.model.start(pad(sources, self.source.pad))
         penalty = options.length_penalty
         if sampling is not None:
@@ -224,7 +148,7 @@ class Translate(Task):
     ) -> Trace:
         """Every named tensor of one pass: the translation is found first (or given as ids), then read once, all steps at once."""
         into = self.direction(text, to)
-        ids = self.translate(text, into).ids if target is None else target
+        ids = (self.beside or self).translate(text, into).ids if target is None else target
         if strange := [id for id in ids if not 0 <= id < self.target.size]:
             raise UserError(f"The target has the id {strange[0]}; this vocabulary has 0 to {self.target.size - 1}.")
         source = self._source(text, into)
@@ -273,32 +197,3 @@ class Translate(Task):
 def _seed(seed: int, source: Ids) -> int:
     """A sentence draws by the seed and itself, so its neighbours and its place in a file change nothing."""
     return int.from_bytes(hashlib.sha256(f"{seed} {source}".encode()).digest()[:7])
-
-
-def _by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:
-    """Rows in batches whose padded size stays within `tokens`; order goes from short to long."""
-    batch: list[int] = []
-    for i in order:
-        if batch and (len(batch) + 1) * len(sources[i]) > tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
-
-
-def load_tokenizers(folder: Path, recipe: Recipe) -> tuple[Tokenizer, Tokenizer]:
-    if recipe.tokenizer.shared:
-        both = Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer)
-        return both, both
-    names = ("tokenizer.source.json", "tokenizer.target.json")
-    source, target = (Tokenizer.load(folder / name, recipe.tokenizer) for name in names)
-    return source, target
-
-
-def save_tokenizers(folder: Path, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
-    if recipe.tokenizer.shared:
-        source.save(folder / "tokenizer.json")
-    else:
-        source.save(folder / "tokenizer.source.json")
-        target.save(folder / "tokenizer.target.json")

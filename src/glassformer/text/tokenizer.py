@@ -165,6 +165,11 @@ class Tokenizer:
     def bytes_of(self, id: int) -> bytes:
         return self._bytes[id]
 
+    def names(self) -> list[str]:
+        """What the vocabulary calls each id; all different, also where an imported one has gaps."""
+        found = {id: name for name, id in self._rust.get_vocab().items()}
+        return [found.get(id) or f"<unused {id}>" for id in range(self.size)]
+
     def spell_each(self) -> list[str]:
         """What to show for every id by itself."""
         names = {id: name for name, id in self._specials.items()}

@@ -30,6 +30,7 @@ class Progress:
     worse: int = 0  # validations since the best
     unlogged_labels: int = 0  # since the last line of the log, and their summed −log p
     unlogged_loss: float = 0.0
+    loss: float | None = None  # the mean since that line
     threads: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry a validation
 

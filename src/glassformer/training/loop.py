@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from glassformer.tasks.batch import Rows
 from glassformer.text.batches import Place
 from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
+from glassformer.training.film import Recorder
 from glassformer.training.gradients import Gradients
 from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import OPTIMISERS, rate_at
@@ -50,6 +51,7 @@ class Trainer:
         self.gradients = Gradients(self.task, self.options.label_smoothing, self.threads)
         self.ema = {name: x.clone() for name, x in named_weights(self.model).items()} if self.options.ema else {}
         self.checkpoints = Checkpoints(run / "checkpoints")
+        self.film = Recorder(self.task, run, "ema" if self.ema else "plain") if self.recipe.film.probes else None
         self.signal = 0
 
     def train(self) -> Progress:
@@ -65,6 +67,10 @@ class Trainer:
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
                 + self._continuing(progress, threads)
             )
+            if self.film:
+                self.film.trim(progress.update)
+                if not progress.update:
+                    self._record(progress)  # the fresh weights; a probe that does not fit is told of here
             with closing(self.gradients), closing(prefetch(self.work.batches(progress.place))) as stream:
                 self._updates(progress, stream)
             self._finish(progress)
@@ -97,20 +103,23 @@ class Trainer:
             progress.tokens += sum(batch.tokens for batch, _ in group)
             progress.unlogged_labels += count
             progress.unlogged_loss += nll
+            progress.loss = mean = progress.unlogged_loss / max(1, progress.unlogged_labels)
             progress.seconds = seconds + time.monotonic() - began
             self.display.step(progress.update)
             if progress.update % options.log_every == 0:
                 now = time.monotonic()
-                mean, speed = progress.unlogged_loss / max(1, progress.unlogged_labels), (progress.tokens - told) / (now - logged)
+                speed = (progress.tokens - told) / (now - logged)
                 self.display.log(progress.update, mean, speed)
                 self._log(progress, loss=mean, tokens_per_second=round(speed), rate=rate_at(progress.update, options))
                 logged, told = now, progress.tokens
                 progress.unlogged_labels, progress.unlogged_loss = 0, 0.0
+            pause = time.monotonic()
             if self.work.has_dev and self._validation_due(progress.update):
-                pause = time.monotonic()
                 self._validate(progress)
-                logged += time.monotonic() - pause
-                progress.seconds = seconds + time.monotonic() - began
+            if self.film and (progress.update in self.film.due or self._ended(progress)):
+                self._record(progress)
+            logged += time.monotonic() - pause
+            progress.seconds = seconds + time.monotonic() - began
             if self._saving_due(progress.update) or self.signal:
                 self._save(progress)
             if self.signal and not self._ended(progress):
@@ -156,12 +165,9 @@ class Trainer:
         )
 
     def _validate(self, progress: Progress) -> None:
-        """How good the model is on the dev data, by its moving average if there is one."""
-        self.model.eval()
-        kept = self._swap_in_average()
-        found = self.work.validate()
-        self._swap_back(kept)
-        self.model.train()
+        """How good the model is on the dev data."""
+        with self._at_rest():
+            found = self.work.validate()
         score, mean_loss, entry = found.score, found.loss, found.entry
         # Between equal scores the loss decides: BLEU is 0 for a while, and the first 0 is not the best of them.
         if progress.best_score is None or (score, -mean_loss) > (progress.best_score, -(progress.best_loss or math.inf)):
@@ -177,6 +183,22 @@ class Trainer:
             self.display.say(
                 f"No better for {progress.worse} validations: stopping. The best was update {progress.best_update:,}."
             )
+
+    def _record(self, progress: Progress) -> None:
+        assert self.film is not None
+        with self._at_rest():
+            self.film.record(progress)
+
+    @contextmanager
+    def _at_rest(self) -> Iterator[None]:
+        """The model as it is judged: without dropout, and with its moving average if there is one."""
+        self.model.eval()
+        kept = self._swap_in_average()
+        try:
+            yield
+        finally:
+            self._swap_back(kept)
+            self.model.train()
 
     def _swap_in_average(self) -> dict[str, torch.Tensor]:
         weights = named_weights(self.model)
@@ -213,7 +235,8 @@ class Trainer:
         self.display.say(f"Done in {progress.seconds / 60:.1f} min. {self.run / 'model.safetensors'} is {what}.")
 
     def _log(self, progress: Progress, **values: Any) -> None:
-        entry = {"update": progress.update, "epoch": progress.place.epoch, "seconds": round(progress.seconds, 1), **values}
+        entry = {"update": progress.update, "epoch": progress.place.epoch, "seconds": round(progress.seconds, 1)}
+        entry |= {"tokens": progress.tokens, **values}
         with open(self.run / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 

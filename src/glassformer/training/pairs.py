@@ -12,7 +12,8 @@ import torch
 from glassformer.config import PairData, Recipe
 from glassformer.files import write_text
 from glassformer.tasks.evaluation import directions, evaluate, loss
-from glassformer.tasks.translate import Batch, Translate, load_tokenizers, save_tokenizers
+from glassformer.tasks.translate import Batch, Translate
+from glassformer.tasks.translator import load_tokenizers, save_tokenizers
 from glassformer.text.batches import Batches, Place, Prepared, chunks, prepare
 from glassformer.text.corpus import read_pairs
 from glassformer.text.tokenizer import Tokenizer

@@ -9,3 +9,8 @@ const DICTIONARIES: Record<typeof place.lang, Words> = { en, zh };
 export function words(): Words {
   return DICTIONARIES[place.lang];
 }
+
+/** The same for a view that brings its own words, which are loaded with it. */
+export function wordsOf<W>(dictionaries: Record<typeof place.lang, W>): W {
+  return dictionaries[place.lang];
+}

@@ -1,4 +1,5 @@
-/** The server's answers as types, and the calls that fetch them. Nothing else in the page talks to the network. */
+/** The server's answers as types, and the calls that fetch them. Nothing else in the page talks to the network: a view that brings its
+ * own calls makes them with get, post, send and numbers. */
 
 export interface MapStep {
   id: string;
@@ -21,6 +22,7 @@ export interface Model {
   megabytes: number;
   options: Record<string, unknown>;
   vocabulary: number;
+  target_vocabulary?: number; // if what it writes has another one
   eos: number | null; // the token that ends what it writes
   max_length: number;
   languages?: string[];
@@ -29,7 +31,11 @@ export interface Model {
   examples: string[];
   seconds?: string[];
   map: Stack[];
+  checkpoints: { update: number; average: boolean }[]; // weights that its run has kept, perhaps of the moving average
 }
+
+/** Words and vectors alone, through which no text passes. */
+export type WordVectors = Pick<Model, "id" | "task" | "kind" | "title" | "parameters" | "megabytes" | "options" | "vocabulary">;
 
 export interface Token {
   text: string;
@@ -80,7 +86,9 @@ export type Edit =
   | { kind: "head-off"; path: string; head: number }
   | { kind: "no-scale"; path: string }
   | { kind: "no-mask"; path: string }
-  | { kind: "force-token"; position: number; token: number };
+  | { kind: "force-token"; position: number; token: number }
+  | { kind: "no-positions"; path: string }
+  | { kind: "patch"; name: string; other: string; head: number | null; position: number | null; other_position: number | null };
 
 export interface Trace {
   id: string;
@@ -227,15 +235,19 @@ async function refusal(response: Response): Promise<Refusal> {
   return new Refusal("status", `${response.status} ${response.statusText}`, { status: response.status });
 }
 
-async function get<T>(path: string): Promise<T> {
+export async function get<T>(path: string): Promise<T> {
   return (await polite(path)).json();
 }
 
-async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+export async function bytes(path: string): Promise<Uint8Array> {
+  return new Uint8Array(await (await polite(path)).arrayBuffer());
+}
+
+export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await send(path, body, signal)).json();
 }
 
-function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+export function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
   return polite(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -244,7 +256,11 @@ function send(path: string, body: unknown, signal?: AbortSignal): Promise<Respon
   });
 }
 
-async function numbers(response: Response): Promise<Tensor> {
+export async function raw(path: string): Promise<Tensor> {
+  return numbers(await polite(path));
+}
+
+export async function numbers(response: Response): Promise<Tensor> {
   const data = floats(await response.arrayBuffer());
   const header = response.headers.get("X-Shape") ?? "";
   const shape = header === "" ? [] : header.split(",").map(Number);
@@ -258,17 +274,23 @@ function floats(buffer: ArrayBuffer): Float32Array {
   return Float32Array.from({ length: buffer.byteLength / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 
-const part = encodeURIComponent;
+export const part = encodeURIComponent;
+
+interface Models {
+  models: Model[];
+  vectors: WordVectors[];
+  default: string | null;
+  problems: Record<string, string>;
+}
 
 export const api = {
-  models: () => get<{ models: Model[]; default: string | null; problems: Record<string, string> }>("api/models"),
+  models: () => get<Models>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
   cell: (id: string, name: string, index: number[], signal?: AbortSignal) =>
     post<Cell>(`api/trace/${part(id)}/cell`, { name, index }, signal),
-  tensor: async (id: string, name: string, query: string) =>
-    numbers(await polite(`api/trace/${part(id)}/tensor/${part(name)}?${query}`)),
+  tensor: (id: string, name: string, query: string) => raw(`api/trace/${part(id)}/tensor/${part(name)}?${query}`),
   next: (body: NextAsk) => post<Next>("api/next", body),
   logits: async (body: NextAsk) => (await numbers(await send("api/next", { ...body, full: true }))).data,
   beam: (body: BeamAsk) => post<Beam>("api/beam", body),

@@ -1,23 +1,24 @@
 /** The formula of each step as MathML, which browsers draw by themselves. The same in both languages. */
 
 import type { Model } from "./api";
-import { causal, type Step } from "./steps";
+import { scaled } from "./notes";
+import { additive, causal, type Step } from "./steps";
 
-const i = (x: string) => `<mi>${x}</mi>`;
-const o = (x: string) => `<mo>${x}</mo>`;
-const n = (x: string | number) => `<mn>${x}</mn>`;
-const fn = (x: string) => `<mi mathvariant="normal">${x}</mi>`;
-const sub = (a: string, b: string) => `<msub>${a}${b}</msub>`;
-const sup = (a: string, b: string) => `<msup>${a}${b}</msup>`;
-const frac = (a: string, b: string) => `<mfrac><mrow>${a}</mrow><mrow>${b}</mrow></mfrac>`;
-const root = (a: string) => `<msqrt>${a}</msqrt>`;
-const call = (f: string, ...inside: string[]) => fn(f) + o("(") + inside.join(o(",")) + o(")");
+export const i = (x: string) => `<mi>${x}</mi>`;
+export const o = (x: string) => `<mo>${x}</mo>`;
+export const n = (x: string | number) => `<mn>${x}</mn>`;
+export const fn = (x: string) => `<mi mathvariant="normal">${x}</mi>`;
+export const sub = (a: string, b: string) => `<msub>${a}${b}</msub>`;
+export const sup = (a: string, b: string) => `<msup>${a}${b}</msup>`;
+export const frac = (a: string, b: string) => `<mfrac><mrow>${a}</mrow><mrow>${b}</mrow></mfrac>`;
+export const root = (a: string) => `<msqrt>${a}</msqrt>`;
+export const call = (f: string, ...inside: string[]) => fn(f) + o("(") + inside.join(o(",")) + o(")");
 
-const W = (x: string) => sub(i("W"), i(x));
-const b = (x: string) => sub(i("b"), i(x));
-const transposed = (x: string) => sup(x, i("T"));
-const dk = sub(i("d"), i("k"));
-const eq = o("=");
+export const W = (x: string) => sub(i("W"), i(x));
+export const b = (x: string) => sub(i("b"), i(x));
+export const transposed = (x: string) => sup(x, i("T"));
+export const dk = sub(i("d"), i("k"));
+export const eq = o("=");
 
 function activation(model: Model): string {
   const pre = i("pre");
@@ -61,7 +62,7 @@ export function formula(model: Model, step: Step): string[] {
   const m = step.path.endsWith(".cross") ? i("m") : x;
   switch (step.kind) {
     case "token":
-      return [(model.kind === "transformer" ? root(i("D")) + o("·") : "") + i("E") + o("[") + i("id") + o("]")];
+      return [(scaled(model) ? root(i("D")) + o("·") : "") + i("E") + o("[") + i("id") + o("]")];
     case "position":
       return position(model);
     case "type":
@@ -77,11 +78,11 @@ export function formula(model: Model, step: Step): string[] {
         i("V") + eq + m + W("V") + o("+") + b("V"),
       ].map((line) => (model.options["bias"] === false ? line.split(o("+"))[0]! : line));
     case "scores":
-      return model.options["scores"] === "additive"
+      return additive(model)
         ? [transposed(i("w")) + call("tanh", i("q") + o("+") + i("k"))]
         : [i("S") + eq + i("Q") + transposed(i("K"))];
     case "scaled":
-      return model.options["scores"] === "additive" ? [] : [frac(i("Q") + transposed(i("K")), root(dk))];
+      return additive(model) ? [] : [frac(i("Q") + transposed(i("K")), root(dk))];
     case "masked":
       return causal(step) ? [sub(i("S"), `<mrow>${i("t")}${i("s")}</mrow>`) + eq + o("−") + n("∞") + o(",") + i("s") + o("&gt;") + i("t")] : [];
     case "pattern":

@@ -11,7 +11,7 @@ export interface Overview {
 type Load = (r0: number, r1: number, c0: number, c1: number) => Promise<Float32Array>;
 type Pool = (size: number) => Promise<Overview>;
 
-interface Parts {
+export interface Parts {
   name: string;
   lead?: string; // the leading indices of the slice, as in the address: "2," for head 2
   rows: number;
@@ -99,6 +99,13 @@ export class Grid {
     return out;
   }
 
+  /** Other numbers in the same place, as of another frame; what is small is one tile. */
+  replace(data: Float32Array): void {
+    this.tiles.set(this.key(0, 0), data);
+    this.coming.set(this.key(0, 0), Promise.resolve());
+    this.onload();
+  }
+
   private key(row: number, col: number): number {
     return Math.floor(row / this.tileRows) * 1e6 + Math.floor(col / this.tileCols);
   }
@@ -113,6 +120,7 @@ export class Grid {
     const c1 = Math.min(this.cols, col + this.tileCols);
     const task = this.parts.load(row, r1, col, c1).then(
       (data) => {
+        if (this.coming.get(key) !== task) return; // replaced meanwhile
         this.tiles.set(key, data);
         this.onload();
       },

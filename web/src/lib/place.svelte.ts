@@ -1,6 +1,8 @@
 /** Where the person is: everything that a link needs to show the same again. It is kept in the address after the #. */
 
-export const VIEWS = ["walk", "translate", "attention", "next"] as const;
+export const VIEWS = [
+  "walk", "translate", "attention", "next", "gates", "whatif", "compare", "tokens", "vectors", "training", "learn",
+] as const;
 export type View = (typeof VIEWS)[number];
 export type Language = "en" | "zh";
 
@@ -39,6 +41,57 @@ export interface Place {
   topP: number;
   seed: number;
   written: number[];
+  // gates
+  stack: string; // encoder or decoder, "" for the first
+  level: number; // which layer
+  back: boolean; // the direction that reads from the end
+  unit: number; // whose course is drawn, -1 for the mean of all
+  far: number; // length of the texts that gradients are measured on
+  beside: string; // the model beside it, "" for the one the page likes best, "-" for none
+  // what if
+  edits: string; // no-scale:decoder.0.self;no-positions:encoder;patch:decoder.1.resid_post:-:2:3
+  patched: string; // the text that parts are taken from
+  lens: number; // which answer of a reader the lens is over
+  lensAfter: boolean; // and whether of the pass with the changes
+  tensor: string; // of which the difference is drawn, here and in compare
+  // compare
+  against: "text" | "model" | "checkpoint";
+  withText: string;
+  withModel: string;
+  by: "" | "place" | "token";
+  // tokens
+  passage: string; // what is cut into pieces
+  left: string; // the two tokenizers: a model, :target:MODEL, :gpt2 or :cl100k
+  right: string;
+  at: number; // the character that is looked at, -1 for none
+  // vectors
+  space: string; // whose vectors, "" for those the page likes best
+  plane: "pca" | "tsne";
+  drawn: number; // how many words
+  word: string; // the one that is looked at
+  plus: string; // plus − minus + also
+  minus: string;
+  also: string;
+  zoom: number; // 1: all is seen
+  midX: number; // what is in the middle, of the plane's width and height
+  midY: number;
+
+  // training
+  training: "film" | "curves";
+  film: string; // the run whose film is shown
+  probe: number;
+  frame: number;
+  look: string; // decoder.1.cross:3, or :mean
+  pace: number; // frames a second
+  runs: string; // whose courses are drawn, a line each
+  measure: string;
+  along: "update" | "tokens" | "seconds";
+  logarithmic: boolean;
+
+  // learn
+  chapter: string; // by its name, "" for the first
+  fruit: string; // the dictionary of the first chapter, "" as it is at first
+  pair: string; // two scores and a width, of the chapter on scores
 }
 
 function language(): Language {
@@ -46,6 +99,9 @@ function language(): Language {
   if (kept === "en" || kept === "zh") return kept;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
+
+/** What Tokens begins with. */
+export const FIRST_TEXT = "Hello, my name is Ada. Let us see how GPT-4 cuts a sentence.\n你好，我叫艾达。来看看 GPT-4 怎样切分一句话。";
 
 const DEFAULTS: Place = {
   view: "walk",
@@ -77,6 +133,58 @@ const DEFAULTS: Place = {
   topP: 1,
   seed: 1,
   written: [],
+  // gates
+  stack: "",
+  level: 0,
+  back: false,
+  unit: -1,
+  far: 50,
+  beside: "",
+  // what if
+  edits: "",
+  patched: "",
+  lens: 0,
+  lensAfter: false,
+  tensor: "",
+  // compare
+  against: "text",
+  withText: "",
+  withModel: "",
+  by: "",
+
+  // tokens
+  passage: FIRST_TEXT,
+  left: ":cl100k",
+  right: ":gpt2",
+  at: -1,
+  // vectors
+  space: "",
+  plane: "pca",
+  drawn: 1000,
+  word: "",
+  plus: "",
+  minus: "",
+  also: "",
+  zoom: 1,
+  midX: 0.5,
+  midY: 0.5,
+
+  // training
+  training: "film",
+  film: "",
+  probe: 0,
+  frame: 0,
+  look: "",
+  pace: 4,
+  runs: "",
+  measure: "loss",
+  along: "update",
+  logarithmic: false,
+
+  // learn
+  chapter: "",
+  fruit: "",
+  pair: "",
 };
 
 const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
@@ -84,6 +192,25 @@ const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   lang: ["en", "zh"],
   as: ["matrix", "arcs"],
   over: ["one", "mean", "max"],
+  // gates
+  stack: ["encoder", "decoder"],
+  // what if
+
+  // compare
+  against: ["text", "model", "checkpoint"],
+  by: ["place", "token"],
+
+  // tokens
+
+  // vectors
+  plane: ["pca", "tsne"],
+
+  // training
+  training: ["film", "curves"],
+  along: ["update", "tokens", "seconds"],
+
+  // learn
+
 };
 
 const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
@@ -92,6 +219,12 @@ const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
   beam: [1, 10],
   penalty: [0, 3],
   more: [-1, 200],
+  pace: [1, 30],
+  far: [2, 100],
+  // vectors
+  zoom: [1, 200],
+  midX: [0, 1],
+  midY: [0, 1],
 };
 
 function read(address: string): Place {
@@ -160,7 +293,7 @@ export function link(): string {
   return location.href.split("#")[0] + write(place);
 }
 
-// -- what this browser remembers: the language and the theme, nothing else
+// -- what this browser remembers: the language, the theme and which exercises were solved, nothing else
 
 export function remembered(key: string): string | null {
   try {

@@ -1,12 +1,13 @@
 /** What the page has got from the server: the models, the notation, and the trace of the text as it stands. */
 
-import { api, Refusal, type Edit, type Model, type NotationRow, type Trace } from "./api";
+import { api, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
 import { place } from "./place.svelte";
 
 const GO_ON = 12; // tokens a language model writes unless the person says otherwise
 
 class Session {
   models: Model[] = $state.raw([]);
+  vectors: WordVectors[] = $state.raw([]);
   notation: Record<string, NotationRow> = $state.raw({});
   base: Trace | null = $state.raw(null);
   edited: Trace | null = $state.raw(null);
@@ -43,9 +44,11 @@ class Session {
 
   async begin(): Promise<void> {
     try {
-      const [{ models, default: first, problems }, { rows }] = await Promise.all([api.models(), api.notation()]);
+      const [{ models, vectors, default: first, problems }, { rows }] = await Promise.all([api.models(), api.notation()]);
       this.begun = true;
       this.models = models;
+      this.vectors = vectors;
+      if (!models.length && vectors.length) place.view = "vectors";
       this.unreadable = problems;
       this.notation = rows;
       if (!models.some((model) => model.id === place.model)) {

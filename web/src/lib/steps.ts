@@ -98,13 +98,13 @@ class Walk {
       cross: ["norm2", "resid_mid", "resid_cross"],
       ffn: ["norm3", cross ? "resid_cross" : "resid_mid", "resid_post"],
     }[part] as [string, string, string];
+    if (this.has(`${block}.hidden`)) return { input: `${block}.hidden`, before: "", after: "" }; // of a recurrent layer
     return { input: this.pre ? `${block}.${norm}.out` : `${block}.${before}`, before: `${block}.${before}`, after: `${block}.${after}` };
   }
 
   private get memory(): string {
     if (this.has("encoder.norm.out")) return "encoder.norm.out";
-    const layers = Object.keys(this.trace.tensors).filter((name) => /^encoder\.\d+\.resid_post$/.test(name));
-    return `encoder.${layers.length - 1}.resid_post`;
+    return Object.keys(this.trace.tensors).findLast((name) => /^encoder\.\d+\.(resid_post|joined|hidden)$/.test(name)) ?? "";
   }
 
   private attention(): void {
@@ -112,7 +112,7 @@ class Walk {
     const [block, part] = split(p);
     const { input, before, after } = this.around(block, part);
     this.push("qkv", `${p}.q`, part === "cross" ? [row(input), row(this.memory)] : [row(input)], [`${p}.k`, `${p}.v`, `${p}.q`]);
-    this.push("scores", `${p}.scores`, [row(`${p}.q`), { name: `${p}.k`, mark: "colAsRow", sign: "×" }], [`${p}.scores`]);
+    this.push("scores", `${p}.scores`, [row(`${p}.q`), { name: `${p}.k`, mark: "colAsRow", sign: additive(this.model) ? "+" : "×" }], [`${p}.scores`]);
     this.push("scaled", `${p}.scaled`, [cell(`${p}.scores`)], [`${p}.scaled`]);
     this.push("masked", `${p}.masked`, [cell(`${p}.scaled`)], [`${p}.masked`]);
     this.push("pattern", `${p}.pattern`, [row(`${p}.masked`)], [`${p}.pattern`]);
@@ -163,6 +163,11 @@ class Walk {
       for (const kind of ["temperature", "topK", "softmax", "topP", "chosen"] as const) this.push(kind, kind, [], []);
     else this.push(this.trace.answer.score === undefined || this.trace.answer.score === null ? "labels" : "score", "answer", [], []);
   }
+}
+
+/** Whether scores are wᵀ tanh(q + k): of a Transformer's attention, or of a recurrent decoder's. */
+export function additive(model: Model): boolean {
+  return model.options["scores"] === "additive" || model.options["attention"] === "additive";
 }
 
 function row(name: string): Panel {

@@ -1,0 +1,1 @@
+"""Glassformer beside the libraries one would take instead: `python -m benchmarks`, or `make bench`."""

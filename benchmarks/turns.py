@@ -1,0 +1,77 @@
+"""Taking turns: all that are compared do the same work one after another, round after round, so that whatever else the machine
+does meets all alike. Who begins changes from round to round; the first round warms up and is not counted."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OURS = "glassformer"
+Turn = Callable[[], float]  # does its work once, and says how much it was: tokens
+Build = Callable[[Path], Turn]  # from what was prepared in a folder
+Tell = Callable[[str], None]
+
+
+class Unavailable(Exception):
+    """A peer that cannot take part, and why."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One piece of work that several can do."""
+
+    name: str
+    unit: str  # of which more a second is better
+    prepare: Callable[[Path], dict[str, Any]]  # writes what the sides need into a folder; what is worth knowing about it
+    sides: Mapping[str, Build]  # by name, ours first
+    check: Callable[[Path], None] = lambda folder: None  # whether all compute the same; else SystemExit
+
+
+@dataclass
+class Result:
+    case: str
+    unit: str
+    about: dict[str, Any]
+    speeds: dict[str, list[float]] = field(default_factory=dict)  # one a round
+    absent: dict[str, str] = field(default_factory=dict)  # who did not take part, and why
+    peak_mb: dict[str, float] = field(default_factory=dict)  # resident, each in a process of its own
+
+    def ratios(self, name: str) -> list[float]:
+        """How many times as fast ours was, a round each."""
+        return [ours / theirs for ours, theirs in zip(self.speeds[OURS], self.speeds[name], strict=True)]
+
+
+def build(sides: Mapping[str, Build], folder: Path) -> tuple[dict[str, Turn], dict[str, str]]:
+    """Those that can take part, and why the others cannot."""
+    turns: dict[str, Turn] = {}
+    absent: dict[str, str] = {}
+    for name, make in sides.items():
+        try:
+            turns[name] = make(folder)
+        except (Unavailable, ImportError) as error:
+            absent[name] = str(error)
+    return turns, absent
+
+
+def take_turns(turns: Mapping[str, Turn], rounds: int, tell: Tell) -> dict[str, list[float]]:
+    """What each did a second, in each round."""
+    speeds: dict[str, list[float]] = {name: [] for name in turns}
+    names = list(turns)
+    for number in range(rounds + 1):
+        begin = number % len(names)
+        for name in names[begin:] + names[:begin]:
+            tell(f"round {number} of {rounds}: {name}" if number else f"warming up: {name}")
+            began = time.perf_counter()
+            done = turns[name]()
+            if number:
+                speeds[name].append(done / (time.perf_counter() - began))
+    return speeds
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high

@@ -1,0 +1,132 @@
+"""Translating with CTranslate2: the search of decoding/search.py, found by another engine. No torch is needed for it.
+
+Two of our rules it has no option for: each sentence has its own greatest length, at which it must end and the end counts;
+and some tokens are never written. The few sentences where either would make a difference are searched again.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glassformer.config import DecodingOptions, PairData, Recipe
+from glassformer.decoding.state import PATIENCE, Hypothesis
+from glassformer.engine import kept
+from glassformer.interop import ctranslate2 as interop
+from glassformer.tasks.translator import Ids, Translator, by_budget, load_tokenizers
+
+if TYPE_CHECKING:
+    from glassformer.decoding.sampling import Sampling
+
+NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
+TOKENS = 1536  # of sources that are searched together
+Found = list[Hypothesis]
+
+
+class FastTranslator(Translator):
+    """A translator whose model CTranslate2 computes.
+
+    Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
+    but only one such translator goes well in a process, since the threads of another would be in its way.
+    """
+
+    scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without
+
+    def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32", *, many: bool = True) -> None:
+        assert isinstance(recipe.data, PairData)
+        self.recipe, self.data = recipe, recipe.data
+        self.source, self.target = load_tokenizers(folder, recipe)
+        self._source_names, self._target_names = self.source.names(), self.target.names()
+        self._ids = {name: id for id, name in enumerate(self._target_names)}
+        self._banned = set(self.limits([], recipe.decoding).banned)
+        self._threads = kept.cores()
+        inter, intra = (self._threads, 1) if many else (1, self._threads)
+        options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
+        translator, words = interop.library().Translator, (self.source, self.target)
+        self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))
+
+    def decode_all(
+        self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
+    ) -> Iterator[tuple[list[int], list[Found]]]:
+        assert sampling is None and options.min_length == 0
+        total = sum(map(len, sources.values()))
+        budget = min(TOKENS, batch_tokens, -(-total // self._threads))  # work for every core, if there is enough
+        order = sorted(sources, key=lambda i: len(sources[i]))
+        begun = []
+        for rows in reversed(list(by_budget(order, sources, budget))):  # the longest first: none is waited for in the end
+            limits = self.limits([sources[i] for i in rows], options).max_lengths
+            begun.append((rows, limits, self._begin([sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
+        again = []
+        for rows, limits, waiting in begun:
+            done, answers = [], []
+            for row, most, each in zip(rows, limits, waiting, strict=True):
+                found = self._read(each.result())
+                banned = any(not self._banned.isdisjoint(h.ids) for h in found)
+                long = any(len(h.ids) >= most for h in found)
+                if long and not banned and options.beam == 1 and not self.scored:
+                    found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
+                    long = False
+                if long or banned:
+                    again.append((row, self._begin_again(sources[row], options, most, banned)))
+                else:
+                    done.append(row)
+                    answers.append(found[: options.beam])
+            yield done, answers
+        if again:
+            found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result())}) for row, waiting in again]
+            self._score([(sources[row], h) for row, found in found_again for h in found.values()], options)
+            ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.beam] for _, found in found_again]
+            yield [row for row, _ in found_again], ranked
+
+    def _begin(self, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
+        """Begins a search; the results are waited for one by one."""
+        beam = options.beam
+        return self._engine.translate_batch(
+            [[self._source_names[id] for id in ids] for ids in sources],
+            asynchronous=True,
+            beam_size=beam,
+            patience=patience,
+            num_hypotheses=patience * beam if beam > 1 else 1,
+            length_penalty=options.length_penalty or NEARLY_NONE,
+            min_decoding_length=0,
+            max_decoding_length=most,
+            max_input_length=0,
+            return_end_token=True,  # then it counts in the length, as with us
+            return_scores=beam > 1 or self.scored,
+            **more,
+        )
+
+    def _begin_again(self, source: Ids, options: DecodingOptions, most: int, banned: bool) -> Any:
+        """A search that ends at the greatest length, and writes nothing banned.
+
+        Its greater patience changes nothing but that all it has at the end may be looked at.
+        """
+        never = [[self._target_names[id]] for id in sorted(self._banned)] if banned else None
+        return self._begin([source], options, PATIENCE + 1, most, suppress_sequences=never)
+
+    def _score(self, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
+        """By a pass over each, with its end."""
+        sources = [[self._source_names[id] for id in source] for source, _ in found]
+        targets = [[self._target_names[id] for id in h.ids] for _, h in found]
+        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=TOKENS, batch_type="tokens")
+        for (_, h), result in zip(found, scored, strict=True):
+            h.log_probs = list(result.log_probs)
+            h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty
+
+    def _read(self, result: Any) -> Found:
+        eos = self._target_names[self.target.eos]
+        found = []
+        for names, score in zip(result.hypotheses, result.scores or [math.nan], strict=True):
+            ids = [self._ids[name] for name in (names[:-1] if names and names[-1] == eos else names)]
+            found.append(Hypothesis(ids, score=score))
+        return found
+
+
+def obstacles(recipe: Recipe, options: DecodingOptions) -> list[str]:
+    """Why CTranslate2 would not find what our own search finds."""
+    found = interop.obstacles(recipe)
+    if options.min_length:
+        found.append("a least length, before which CTranslate2 takes the end mark out of the probabilities")
+    if options.length_penalty > 20:
+        found.append(f"a length penalty of {options.length_penalty:g}, for which its numbers are too small")
+    return found

@@ -1,0 +1,83 @@
+export const en = {
+  say: [
+    "Attention does not replace the vector of a token: its result is *added*. What a part gives is a change, and what it was given goes on beside it. So every vector keeps what earlier layers found, and the gradient has a way back that no part can close: the derivative of `x` plus `f(x)` has a one in it, however small that of `f` is.",
+    "What is added is always the *input* of that very part, for attention and for the feed-forward layer alike.",
+    "*LayerNorm* looks at the numbers of one token alone. It subtracts their mean and divides by their deviation, so that they have mean zero and deviation one. Then two trained vectors stretch and shift each column: `γ` and `β`. A tiny `ε` keeps it from dividing by zero. *RMSNorm* does without the mean and only divides by the root of the mean square.",
+    "The paper normalises *after* adding. Most models since normalise *before* each part and leave the sum itself alone.",
+  ],
+  steps: [
+    "The numbers ({x}) have the mean {mean}.",
+    "Less the mean: ({centred}). The mean of their squares is {variance}, its root {deviation}.",
+    "Divided by it: ({out}).",
+  ],
+  pre: "This model normalises before each part.",
+  post: "This model normalises after each part, on the sum.",
+  live: "The first block. What goes in, what attention gives, and their sum:",
+  exact: "Added by the page, the first two differ from the third by at most {difference}.",
+  sums: [
+    "{token} goes in as {before} …",
+    "Attention gives {change} …",
+    "The sum is {after} …",
+  ],
+  normed: "Then the normalisation, here of {token}: before it the mean is {meanBefore} and the deviation {spreadBefore}; divided, but before `γ` and `β`, the mean is {meanAfter} and the deviation {spreadAfter}.",
+  rms: "Then the normalisation, here RMSNorm, of {token}: before it the root of the mean square is {rmsBefore}, after the division {rmsAfter}. The mean is left as it is.",
+  lengths: "How long the vectors are",
+  into: "what goes in",
+  given: "what attention gives",
+  norm: {
+    question: "LayerNorm of ({asked}), without `γ`, `β` and `ε`: what does the last number become?",
+    sample: "You divided the sum of squares by one less than their number. LayerNorm divides by their number.",
+    variance: "You divided by the variance. Divide by its root.",
+    centred: "That is the number less the mean. It still has to be divided by the deviation.",
+    other: "Subtract the mean, then divide by the root of the mean square of what remains.",
+    why: "Mean {askedMean}, deviation {askedDeviation}.",
+  },
+  changed: {
+    question: "Which of these tokens does attention change most, compared with what goes in? Divide the two lengths in the table.",
+    option: (n: number, token: string) => `${n}. ${token}`,
+    hint: "For that one the second length is {given} of the first. Another has more.",
+    why: "What attention adds to it is {most} of its length.",
+  },
+};
+
+export const zh: typeof en = {
+  say: [
+    "注意力并不替换词元的向量，它的结果是*加*上去的。一个部件给出的是改变，原来的东西则在旁边照样往下走。所以每个向量都保留着前面各层找到的东西，梯度也有一条任何部件都堵不住的回路：`x` 加 `f(x)` 的导数里总有一个一，不管 `f` 的导数有多小。",
+    "加上去的永远是这个部件自己的*输入*，注意力如此，前馈网络也如此。",
+    "*LayerNorm* 只看一个词元自己的数。它减去均值，再除以标准差，于是均值为零、标准差为一。然后由两个训练出来的向量把每一列拉伸和平移：`γ` 和 `β`。极小的 `ε` 防止除以零。*RMSNorm* 不管均值，只除以均方根。",
+    "论文是在相加*之后*归一化。后来的模型大多在每个部件*之前*归一化，不去动那个和。",
+  ],
+  steps: [
+    "({x}) 的均值是 {mean}。",
+    "减去均值：({centred})。它们平方的平均是 {variance}，平方根是 {deviation}。",
+    "除以它：({out})。",
+  ],
+  pre: "这个模型在每个部件之前归一化。",
+  post: "这个模型在每个部件之后、对和归一化。",
+  live: "第一层。进来的、注意力给出的，以及它们的和：",
+  exact: "由本页把前两个相加，与第三个最多相差 {difference}。",
+  sums: [
+    "{token} 进来时是 {before}……",
+    "注意力给出 {change}……",
+    "和是 {after}……",
+  ],
+  normed: "然后是归一化，以 {token} 为例：之前均值是 {meanBefore}，标准差是 {spreadBefore}；除过之后、乘 `γ` 加 `β` 之前，均值是 {meanAfter}，标准差是 {spreadAfter}。",
+  rms: "然后是归一化，这里用的是 RMSNorm，以 {token} 为例：之前均方根是 {rmsBefore}，除过之后是 {rmsAfter}。均值原样不动。",
+  lengths: "向量有多长",
+  into: "进来的",
+  given: "注意力给出的",
+  norm: {
+    question: "对 ({asked}) 做 LayerNorm，不用 `γ`、`β` 和 `ε`：最后一个数变成多少？",
+    sample: "你用平方和除以了个数减一。LayerNorm 除以的是个数。",
+    variance: "你除以了方差，应该除以它的平方根。",
+    centred: "这只是减去了均值，还要除以标准差。",
+    other: "先减去均值，再除以剩下的数的均方根。",
+    why: "均值 {askedMean}，标准差 {askedDeviation}。",
+  },
+  changed: {
+    question: "与进来的相比，注意力对下面哪个词元改变最大？请把表中的两个长度相除。",
+    option: (n, token) => `${n}. ${token}`,
+    hint: "对那一个，第二个长度是第一个的 {given}。另有更大的。",
+    why: "注意力加给它的，有它长度的 {most}。",
+  },
+};

@@ -1,0 +1,81 @@
+export const en = {
+  say: [
+    "At the end every token of the vocabulary has a score, its *logit*. To go on, one token has to be taken. Always taking the likeliest is steady and soon dull; drawing by chance is lively and sometimes wrong. Four steps lie between the logits and the draw, in this order:",
+    "*Temperature.* Every logit is divided by `T`. Below one, the differences grow and the choice gets sharper; above one, they shrink and it gets flatter. Near zero only the likeliest is left.",
+    "*Top-k.* Only the `k` largest logits stay. Softmax does not change the order, so one could cut after it just as well; before it there is less to compute.",
+    "*Softmax* makes probabilities of what is left.",
+    "*Top-p.* Only the likeliest tokens stay that together reach `p`, the one that crosses `p` among them. This needs probabilities, so it can only come after softmax. What is left is divided by its sum, and one token is drawn.",
+  ],
+  temperatures: "The same four logits at several temperatures",
+  logit: (x: string) => `logit ${x}`,
+  at: (t: string) => `T = ${t}`,
+  steps: [
+    "Logits: {logits}. With `T` = {temperature} they become {scaled}.",
+    "Top-k with `k` = {k} keeps {keptK} of them.",
+    "Softmax: {probabilities}.",
+    "Top-p with `p` = {p} keeps {keptP}, for together these hold {held}.",
+    "Divided by that sum: {final}.",
+  ],
+  live: "The prediction after {token}, of {vocabulary} possible tokens. Move the controls and watch what each step leaves over.",
+  position: "Prediction after",
+  liveSteps: [
+    "With `T` = {liveT}: the largest logit {top} becomes {topScaled}.",
+    "Top-k leaves {liveK} tokens, top-p leaves {liveP} of them.",
+    "The likeliest, {likeliest}, has a probability of {likeliestP} now; with nothing cut and `T` = {unit} it had {plainP}.",
+  ],
+  temperatureQuestion: {
+    question: "The logits are {logits} and `T` is {low}. What is the probability of the first, with nothing cut?",
+    multiplied: "You multiplied by `T`. Divide the logits by it: low temperatures make the differences larger.",
+    ignored: "That is its probability at temperature one. Divide the logits by `T` first.",
+    other: "Divide each logit by {low}, raise `e` to each, and divide the first by the sum.",
+    why: "Divided they are {lowScaled}: twice as far apart as before.",
+  },
+  nucleusQuestion: {
+    question: "Temperature one, no top-k: how many tokens does top-p with `p` = {askedP} keep after {token}?",
+    less: "The token that crosses `p` is kept as well.",
+    more: "One too many: without the last one the others reach `p` already.",
+    other: "Add up the probabilities from the top until they reach {askedP}. You can also set the controls above so, and count.",
+    why: "These hold {askedHeld} together, and without the last of them less than {askedP}.",
+  },
+};
+
+export const zh: typeof en = {
+  say: [
+    "到最后，词表里的每个词元都有一个得分，即 *logit*。要往下写，就得取一个词元。总取最可能的，稳妥，但很快就乏味；随机抽取，生动，但有时会错。从 logit 到抽取有四步，顺序如下：",
+    "*温度。*每个 logit 除以 `T`。小于一，差距变大，选择更分明；大于一，差距变小，选择更平均。接近零时，就只剩最可能的那一个。",
+    "*top-k。*只留下最大的 `k` 个 logit。softmax 不改变顺序，所以在它之后再截也一样；在它之前截，可以少算一些。",
+    "*softmax* 把剩下的变成概率。",
+    "*top-p。*只留下合起来达到 `p` 的那些最可能的词元，跨过 `p` 的那一个也在内。这需要概率，所以只能在 softmax 之后。剩下的除以它们的和，再抽出一个词元。",
+  ],
+  temperatures: "同样四个 logit，在几种温度下",
+  logit: (x) => `logit ${x}`,
+  at: (t) => `T = ${t}`,
+  steps: [
+    "logit：{logits}。`T` = {temperature} 时变为 {scaled}。",
+    "top-k，`k` = {k}，留下其中 {keptK} 个。",
+    "softmax：{probabilities}。",
+    "top-p，`p` = {p}，留下 {keptP} 个，因为它们合起来有 {held}。",
+    "除以这个和：{final}。",
+  ],
+  live: "{token} 之后的预测，可能的词元有 {vocabulary} 个。移动下面的控件，看每一步留下什么。",
+  position: "预测哪个词元之后",
+  liveSteps: [
+    "`T` = {liveT}：最大的 logit {top} 变为 {topScaled}。",
+    "top-k 留下 {liveK} 个词元，top-p 再从中留下 {liveP} 个。",
+    "最可能的 {likeliest} 现在的概率是 {likeliestP}；什么都不截、`T` = {unit} 时是 {plainP}。",
+  ],
+  temperatureQuestion: {
+    question: "logit 是 {logits}，`T` 是 {low}。什么都不截，第一个的概率是多少？",
+    multiplied: "你乘以了 `T`，应该用 logit 除以它：温度低，差距才变大。",
+    ignored: "这是温度为一时的概率。请先把 logit 除以 `T`。",
+    other: "每个 logit 除以 {low}，以 `e` 为底取幂，再用第一个除以总和。",
+    why: "除过之后是 {lowScaled}：差距是原来的两倍。",
+  },
+  nucleusQuestion: {
+    question: "温度为一，不用 top-k：在 {token} 之后，top-p 取 `p` = {askedP} 会留下多少个词元？",
+    less: "跨过 `p` 的那个词元也要留下。",
+    more: "多了一个：去掉最后一个，其余的已经达到 `p`。",
+    other: "从最可能的开始把概率加起来，直到达到 {askedP}。也可以把上面的控件设成这样，再数一数。",
+    why: "它们合起来有 {askedHeld}，去掉最后一个就不到 {askedP}。",
+  },
+};

@@ -86,8 +86,9 @@ def test_tokens_are_paired_by_place_or_by_what_they_are(client: TestClient) -> N
 # Differences
 
 
-@pytest.mark.parametrize("model", ["translate", "additive", "language", "classify"])
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(
+    ("model", "by"), [("translate", "place"), ("additive", "token"), ("language", "token"), ("classify", "place")]
+)
 def test_differences_are_recomputed(client: TestClient, model: str, by: str) -> None:
     """Every tensor of both passes, subtracted here, is what the API tells: its ends, and its cells."""
     more = {"to": "zh", "target": [40, 41]} if model in ("translate", "additive") else {}

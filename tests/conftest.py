@@ -33,11 +33,22 @@ settings.register_profile("glassformer", deadline=None)  # a busy machine is not
 settings.load_profile("glassformer")
 
 # The longest come first, so that no worker is left alone with one at the end; what one of them trains, others then find.
-FIRST = ("test_page.py", "test_training.py", "test_resume.py", "test_language.py", "test_server.py")
+FIRST = (
+    "test_page.py",
+    "test_training.py",
+    "test_page_learn.py",
+    "test_page_gates.py",
+    "test_page_training.py",
+    "test_resume.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    def rank(item: pytest.Item) -> int:
+        name = item.path.name
+        return FIRST.index(name) if name in FIRST else len(FIRST) + (not name.startswith("test_page"))
+
+    items.sort(key=rank)
 
 
 VOCABULARY = 11

@@ -234,6 +234,20 @@ def test_a_step_knows_of_changed_weights() -> None:
             weight.mul_(1.1)
 
 
+def test_a_step_knows_of_an_update() -> None:
+    """The fused optimiser changes weights and leaves their version as it was."""
+    model = transformer()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    source, target = sentences(4), torch.tensor([[1]])
+    for _ in range(2):
+        model.eval()
+        with torch.no_grad():
+            close(model.step(target[0], model.start(source))[0], model.logits(model(source, target))[:, 0])
+        model.train()
+        model.logits(model(source, target)).sum().backward()
+        optimiser.step()
+
+
 @every_variant
 def test_training_reaches_every_weight(changes: dict[str, Any]) -> None:
     model = transformer(**changes).train()

@@ -126,6 +126,13 @@ class Stack(nn.Module):
             states.append(new)
         return (self.norm(x) if self.norm else x), tuple(states)
 
+    def train(self, mode: bool = True) -> "Stack":
+        """An optimiser may change weights without a trace that `bare` would see, so what it made ends where training begins."""
+        if mode:
+            self._bare = None
+        super().train(mode)
+        return self
+
     def bare(self, output: nn.Linear) -> BareStack | None:
         """This and `output` without modules, for single steps; made anew when weights have changed. Additive scores need
         modules."""

@@ -124,6 +124,13 @@ class TestRefused:
         assert result.code == 2 and not result.out and not (tmp_path / "out").exists()
         assert "share one task" in result.err and "classify is classify" in result.err and "Traceback" not in result.err
 
+    def test_word_vectors(self, tmp_path: Path) -> None:
+        paths = [tmp_path / f"{name}.toml" for name in ("one", "two")]
+        for path in paths:
+            path.write_text('task = "vectors"\n[data]\ntrain = "texts.txt"\n')
+        result = glassformer("race", *paths, "--out", tmp_path / "out")
+        assert result.code == 2 and "vectors evaluate" in result.err and not (tmp_path / "out").exists()
+
     def test_recipes_that_do_not_share_their_data(self, tmp_path: Path) -> None:
         first, second, _ = recipes(tmp_path)
         second.write_text(second.read_text().replace("dates:300:1", "dates:301:1"))

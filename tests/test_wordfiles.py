@@ -95,6 +95,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a long row": (b"2 2\na 1 2\nb 1 2 3\n", r"bad:3: found more than 2 numbers"),
     "a row of no numbers": (b"a 1 2\nb one two\n", r"bad:2: not a row of numbers"),
     "a number that is not finite": (b"a 1 2\nb nan 2\n", r"bad:2: the vector of 'b' has a number that is not finite"),
+    "one in the first row after a header": (
+        b"2 3\na nan 2 3\nb 1 2 3\n",
+        r"bad:2: the vector of 'a' has a number that is not finite",
+    ),
     "too few rows": (b"3 2\na 1 2\nb 1 2\n\n", r"bad:4: found 0 numbers"),
     "fewer rows than announced": (b"3 2\na 1.5 2\nb 1.5 2\n", r"says 3 words, but it has 2"),
     "more rows than announced": (b"1 2\na 1 2\nb 1 2\n", r"says 1 words, but there are more"),

@@ -3,6 +3,7 @@
 They are read row by row. A count that a header announces is checked against the size of the file before it is believed.
 """
 
+import codecs
 import gzip
 import io
 import re
@@ -84,9 +85,19 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int]]:
 
 
 def _is_binary(ahead: bytes) -> bool:
-    """Whether the numbers after the first word are raw: then other bytes than digits come before a line end."""
+    """Whether the numbers after the first word are raw: then other bytes than digits come before a line end, and among them
+    some that no text has. A text with something else than numbers there is not binary, but wrong."""
     numbers = ahead.partition(b" ")[2].partition(b"\n")[0]
-    return not numbers or not DIGITS.issuperset(numbers)
+    return not (numbers and DIGITS.issuperset(numbers)) and not _is_text(ahead)
+
+
+def _is_text(ahead: bytes) -> bool:
+    """UTF-8 without control characters; the last character may be cut."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(ahead)
+    except UnicodeDecodeError:
+        return False
+    return all(character >= " " or character in "\t\n\r" for character in text)
 
 
 def _check_header(path: Path, count: int, width: int, size: int, binary: bool) -> None:

@@ -104,7 +104,8 @@ class Reader(Task):
         read = [begin, *tokens.read(self.tokenizer, text), end]
         self.check_length(len(read), "The text")
         ids = torch.tensor([[token.id for token in read]])
-        return read, self.model(ids, torch.zeros_like(ids))[0]
+        states = self.model(ids, torch.zeros_like(ids))[0]
+        return (read, states) if states.dim() == 2 else super().states(text)  # a bag has one vector for all
 
     def trace_pieces(self, texts: Texts, pieces: Sequence[list[Token]], edits: dict[str, Edit] | None) -> Trace:
         """Every named tensor of one pass over one text or two, and the pieces of each."""

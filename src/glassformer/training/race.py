@@ -110,6 +110,11 @@ def check_shared(recipes: dict[str, Recipe]) -> None:
     if len(set(tasks.values())) > 1:
         listed = ", ".join(f"{name} is {task}" for name, task in tasks.items())
         raise UserError(f"The recipes of a race share one task; these do not: {listed}. Race those of one task at a time.")
+    if "vectors" in tasks.values():
+        raise UserError(
+            "A race is judged by what models answer, and word vectors answer nothing. "
+            "Train each, and compare them with: glassformer vectors evaluate"
+        )
     first, *others = recipes
     for name in others:
         mine, theirs = dataclasses.asdict(recipes[first].data), dataclasses.asdict(recipes[name].data)

@@ -36,8 +36,10 @@ settings.load_profile("glassformer")
 FIRST = (
     "test_page.py",
     "test_training.py",
+    "test_readme.py",
     "test_page_learn.py",
     "test_page_gates.py",
+    "test_benchmarks.py",
     "test_page_training.py",
     "test_resume.py",
 )

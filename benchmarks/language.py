@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from benchmarks.made_up_text import pairs
+from benchmarks.training import updates
 from benchmarks.turns import OURS, Case, Turn
 from glassformer import config
 from glassformer.tasks.language import Batch
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
-from glassformer.training.checkpoints import Progress
 from glassformer.training.loop import Trainer
 from glassformer.training.optimiser import adamw
 from glassformer.training.run import prepare_run
@@ -66,17 +66,7 @@ def read(folder: Path) -> tuple[Any, int, list[Batch]]:
 def ours(folder: Path) -> Turn:
     recipe, _, made = read(folder)
     trainer = Trainer(prepare_run(recipe, folder / "run", find, lambda text: None), folder / "run")
-    trainer.model.train()
-    number = 0
-
-    def turn() -> float:
-        nonlocal number
-        for batch in made:
-            number += 1
-            trainer._update(Progress(update=number), [batch])
-        return sum(len(batch.labels) for batch in made)
-
-    return turn
+    return updates(trainer, made)
 
 
 def plain_loop(model: nn.Module, logits: Any, folder: Path) -> Turn:

@@ -9,7 +9,7 @@ target tokens, not padding.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -186,6 +186,11 @@ def ours(folder: Path) -> Turn:
     tensors = load_file(folder / "batches.safetensors")
     count = len(tensors) // 4
     made = [Batch(*(tensors[f"{part}.{i}"] for part in ("source", "target", "labels", "places"))) for i in range(count)]
+    return updates(trainer, made)
+
+
+def updates(trainer: Trainer, made: Sequence[Any]) -> Turn:
+    """An update by each batch."""
     trainer.model.train()
     number = 0
 

@@ -221,7 +221,7 @@ export const en = {
       kept: (rank: number) => `Number ${rank} of those that go on.`,
       pruned: (rank: number, beam: number) => `Number ${rank} of those that go on, by the sum of log p; only ${beam} may.`,
       prunedEnd: (rank: number, beam: number) => `It would end here, but as number ${rank} of this round; ends count among the first ${beam} only.`,
-      prunedLate: "Its sentence was still open when enough finished ones scored better.",
+      prunedLate: "Its sentence was still open when enough had finished, and the search ended.",
       finished: (rank: number) => `It ends here, as number ${rank} of this round: finished.`,
       best: "It has the best score of all that finished.",
     },

@@ -215,7 +215,7 @@ export const zh: Words = {
       kept: (rank) => `在继续的里面排第 ${rank}。`,
       pruned: (rank, beam) => `在要继续的里面，按 log p 之和排第 ${rank}；只有 ${beam} 个可以继续。`,
       prunedEnd: (rank, beam) => `它本可在此结束，但在这一轮排第 ${rank}；只有前 ${beam} 名的结束才算数。`,
-      prunedLate: "它还没写完，已写完的里面就有足够多分数更高的。",
+      prunedLate: "写完的已经够数、搜索结束时，它还没有写完。",
       finished: (rank) => `到此结束，在这一轮排第 ${rank}：写完。`,
       best: "在所有写完的句子里，它的分数最高。",
     },

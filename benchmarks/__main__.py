@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from benchmarks import decoding, growth, language, machine, report, training
+from benchmarks import decoding, engines, growth, language, machine, report, training
 from benchmarks.turns import OURS, Case, Result, Unavailable, build, take_turns
 from glassformer.training.memory import keep_memory
 
-PARTS = ("training", "decoding", "language", "growth")
+PARTS = ("training", "decoding", "engines", "language", "growth")
 PACKAGES = ("torch", "transformers", "ctranslate2", "joeynmt", "accelerate")
 HERE = Path(__file__).parent
 
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="seconds, for tests: sizes of which no figure means anything")
     parser.add_argument("--rounds", type=int, help="timed rounds (default: 9, quick 3)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="default: one per core")
-    parser.add_argument("--model", default="zh-en", help="what translates in the part decoding (default: the bundled zh-en)")
+    parser.add_argument("--model", default="zh-en", help="what translates in decoding and engines (default: zh-en)")
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="do not measure the memory of each")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     parser.add_argument("--docs", type=Path, default=HERE.parent / "docs" / "performance.md")
@@ -77,8 +77,8 @@ def say(text: str) -> None:
 
 def cases(part: str, options: argparse.Namespace) -> list[Case]:
     size = {"quick": options.quick, "tiny": options.tiny}
-    if part == "decoding":
-        return decoding.cases(options.model, **size)
+    if part in ("decoding", "engines"):
+        return (decoding if part == "decoding" else engines).cases(options.model, **size)
     return (training if part == "training" else language).cases(**size)
 
 
@@ -92,7 +92,7 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
             case.check(folder)
         except Unavailable as error:
             known["unchecked"] = str(error)
-        turns, absent = build(case.sides, folder)
+        turns, absent = build(case, folder)
         counts = "arithmetic" in known
         peaks = [machine.peak_gflops()] if counts else []
         speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))

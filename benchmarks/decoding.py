@@ -1,4 +1,4 @@
-"""Decoding: translating with one model's weights, by us and by others, in batches and one sentence at a time.
+"""Decoding with PyTorch: translating with one model's weights, by us and by others, in batches and one sentence at a time.
 
 The model is `--model` (a run or a bundled model; default: the bundled zh-en), the sentences are Multi30k's test of 2016 if the
 model reads English and they are found, else made of templates. Others get the same weights, the same sources sorted by length in
@@ -10,7 +10,6 @@ import itertools
 import json
 import random
 import shutil
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,7 @@ def preparing(model: str, count: int) -> Any:
         for file in find_model(model).iterdir():
             if file.suffix in (".toml", ".json", ".safetensors"):
                 shutil.copyfile(file, folder / "model" / file.name)
-        shown = {"model": Path(model).name, "corpus": corpus, "sentences": len(texts), "rows of a batch, for others": ROWS}
+        shown = {"model": Path(model).name, "corpus": corpus, "sentences": len(texts)}
         tags = [task.target.tag(tag) for tag in task.target.tags]
         more = {
             "texts": texts,
@@ -97,7 +96,6 @@ def sides(beam: int, rows: int) -> dict[str, Build]:
     return {
         OURS: lambda folder: counted(OurSide(folder, beam, rows)),
         "transformers.generate": lambda folder: counted(Generate(folder, beam, rows)),
-        "CTranslate2 itself": lambda folder: counted(Engine(folder, beam, rows)),
     }
 
 
@@ -156,52 +154,6 @@ class Generate:
             for i, ids in zip(part, answers[:, 1:].tolist(), strict=True):
                 found[i] = ids[: ids.index(eos)] if eos in ids else ids
         return [found[i] for i in range(len(found))]
-
-
-class Engine:
-    """CTranslate2 called directly, with its own batching, one worker a core."""
-
-    def __init__(self, folder: Path, beam: int, rows: int) -> None:
-        import ctranslate2
-
-        try:
-            from glassformer.interop.to_ctranslate2 import export  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise Unavailable("there is no export to CTranslate2 yet") from None
-        task = glassformer.load(folder / "model")
-        assert isinstance(task, Translate)
-        if not (folder / "ctranslate2").exists():
-            try:
-                export(
-                    "the model",
-                    folder / "model",
-                    task.recipe,
-                    folder / "ctranslate2",
-                    "float32",
-                    force=False,
-                    report=lambda text: None,
-                )
-            except UserError as error:
-                raise Unavailable(str(error)) from None
-        cores = torch.get_num_threads()
-        threads = {"intra_threads": cores} if rows == 1 else {"inter_threads": cores, "intra_threads": 1}
-        self.engine = ctranslate2.Translator(str(folder / "ctranslate2"), **threads)
-        self.names, self.numbers = task.source.names(), {name: i for i, name in enumerate(task.target.names())}
-        about = about_of(folder)
-        self.sources = [
-            [self.names[id] for id in task.source_ids(each, about["to"])] for each in task.source.encode_batch(about["texts"])
-        ]
-        self.beam, self.rows = beam, rows
-
-    def __call__(self) -> list[list[int]]:
-        parts: Sequence[list[list[str]]] = [[s] for s in self.sources] if self.rows == 1 else [self.sources]
-        found = []
-        for part in parts:
-            answers = self.engine.translate_batch(
-                part, beam_size=self.beam, max_batch_size=self.rows, length_penalty=1.0, max_decoding_length=256
-            )
-            found += [[self.numbers[name] for name in answer.hypotheses[0]] for answer in answers]
-        return found
 
 
 def checking(beam: int, rows: int) -> Any:

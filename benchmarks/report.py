@@ -7,7 +7,12 @@ from typing import Any
 from benchmarks.turns import OURS, quartiles
 
 BEGIN, END = "<!-- measured: written by python -m benchmarks -->", "<!-- /measured -->"
-TITLES = {"training": "Training", "decoding": "Decoding", "language": "Language model"}
+TITLES = {
+    "training": "Training",
+    "decoding": "Decoding with PyTorch",
+    "engines": "Decoding with CTranslate2",
+    "language": "Language model",
+}
 
 
 def write(whole: dict[str, Any], page: Path) -> None:
@@ -21,7 +26,8 @@ def tables(whole: dict[str, Any]) -> str:
     about = whole["about"]
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     parts = [
-        f"{about['cores']} cores, {about['machine']}, Python {about['python']}, {versions}, float32, {about['rounds']} rounds."
+        f"{about['cores']} cores, {about['machine']}, Python {about['python']}, {versions}; {about['rounds']} rounds; "
+        "float32 where nothing else is said."
     ]
     if about["quick"]:
         parts.append("Measured with --quick: few rounds, wide spreads.")

@@ -1,10 +1,12 @@
 """Taking turns: all that are compared do the same work one after another, round after round, so that whatever else the machine
 does meets all alike. Who begins changes from round to round; the first round warms up and is not counted."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ class Case:
     prepare: Callable[[Path], dict[str, Any]]  # writes what the sides need into a folder; what is worth knowing about it
     sides: Mapping[str, Build]  # by name, ours first
     check: Callable[[Path], None] = lambda folder: None  # whether all compute the same; else SystemExit
+    apart: bool = False  # each in a process of its own, where the threads of one would stand in another's way
 
 
 @dataclass
@@ -43,16 +46,49 @@ class Result:
         return [ours / theirs for ours, theirs in zip(self.speeds[OURS], self.speeds[name], strict=True)]
 
 
-def build(sides: Mapping[str, Build], folder: Path) -> tuple[dict[str, Turn], dict[str, str]]:
+def build(case: Case, folder: Path) -> tuple[dict[str, Turn], dict[str, str]]:
     """Those that can take part, and why the others cannot."""
     turns: dict[str, Turn] = {}
     absent: dict[str, str] = {}
-    for name, make in sides.items():
+    for name, make in case.sides.items():
         try:
-            turns[name] = make(folder)
+            turns[name] = _apart(make, folder) if case.apart else make(folder)
         except (Unavailable, ImportError) as error:
             absent[name] = str(error)
     return turns, absent
+
+
+def _apart(make: Build, folder: Path) -> Turn:
+    """A side that works in another process, which ends when nobody holds its turn any more."""
+    spawn = multiprocessing.get_context("spawn")
+    pipe, theirs = spawn.Pipe()
+    spawn.Process(target=_serve, args=(theirs, make, folder), daemon=True).start()
+    theirs.close()
+
+    def heard() -> float:
+        answer = pipe.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def turn() -> float:
+        pipe.send(True)
+        return heard()
+
+    heard()
+    return turn
+
+
+def _serve(pipe: Connection, make: Build, folder: Path) -> None:
+    try:
+        turn = make(folder)
+        pipe.send(0.0)
+        while pipe.recv():
+            pipe.send(turn())
+    except EOFError:
+        return
+    except Exception as error:
+        pipe.send(error)
 
 
 def take_turns(turns: Mapping[str, Turn], rounds: int, tell: Tell) -> dict[str, list[float]]:

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NEEDED = {"glassformer", "MarianMTModel, plain loop", "transformers.generate", "transformers' GPT-2"}
+NEEDED = {"glassformer", "MarianMTModel, plain loop", "transformers.generate", "CTranslate2 itself", "transformers' GPT-2"}
 
 
 def test_the_parts_run_and_are_reported(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- measured: written by python -m benchmarks -->\nold\n<!-- /measured -->\nafter\n")
-    parts = ("training", "decoding", "language")
+    parts = ("training", "decoding", "engines", "language")
     command = [sys.executable, "-m", "benchmarks", "--tiny", "--no-memory", "--threads", "1", "--only", *parts]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "results.json"), "--docs", str(page)], cwd=ROOT, capture_output=True, text=True

@@ -7,7 +7,7 @@ BIN := .venv/bin
 BENCH := .venv-bench/bin
 ARGS ?=
 comma := ,
-PIP := $(BIN)/python -m pip install -q
+PIP := $(BIN)/python -m pip install -q --no-compile # what is imported is compiled then; all the rest need not be
 PINS := pyproject.toml constraints.txt
 TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
@@ -31,7 +31,9 @@ demo: .venv/.runtime
 	@$(BIN)/glassformer demo
 	@$(BIN)/glassformer explore
 
-test: .venv/.dev .venv/.browser .venv/.web
+# One core installs the packages while the other has the browser and the page's tools.
+test: .venv/.created
+	@{ $(MAKE) -s .venv/.browser; $(MAKE) -s .venv/.web; } & $(MAKE) -s .venv/.dev; code=$$?; wait; exit $$code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

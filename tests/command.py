@@ -1,6 +1,7 @@
 """The command as tests call it: in this process where that proves as much, in its own where it is to be killed."""
 
 import io
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -127,6 +129,24 @@ def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
     settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     command = [sys.executable, "-m", "glassformer", *map(str, arguments)]
     return subprocess.Popen(command, text=True, encoding="utf-8", **{**settings, **options})  # type: ignore[call-overload]
+
+
+_READY = multiprocessing.get_context("forkserver")
+_READY.set_forkserver_preload(["torch", "sacrebleu", "command", "glassformer.training.loop", "glassformer.training.run"])
+
+
+def forked(*arguments: object) -> Any:
+    """`glassformer ARGUMENTS` in a process that forks from one which has imported torch already. Nobody hears what it says."""
+    child = _READY.Process(target=_quietly, args=([*map(str, arguments)],), daemon=True)
+    child.start()
+    return child
+
+
+def _quietly(arguments: list[str]) -> None:
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    sys.argv = ["glassformer", *arguments]
+    cli.main()
 
 
 def in_its_own_process(*arguments: object, **options: object) -> Result:

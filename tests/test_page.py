@@ -327,11 +327,11 @@ def test_the_walk_draws_the_numbers_of_the_pass(explorer: Explorer, model: str) 
             if page.locator("[data-cell]").count():
                 check_cell(explorer)
         kinds.add(kind)
-        page.locator("body").press("ArrowRight")
+        page.keyboard.press("ArrowRight")
         page.wait_for_timeout(20)
     tensors = set(explorer.trace["tensors"])
     assert len(seen) > 15 and checked > 3 * len(kinds)
-    page.locator("body").press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
     page.wait_for_function("(step) => document.querySelector('[data-step]').dataset.step === step", arg=seen[-2])
     named = {name for name in tensors if not name.endswith((".in", "resid_pre", "resid_mid", "resid_post", "resid_cross"))}
     steps = {step.rpartition(".")[0] for step in seen} | set(seen)

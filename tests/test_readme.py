@@ -2,10 +2,13 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +56,29 @@ def workplace(tmp_path: Path) -> Path:
 
 
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUTF8": "1"}
+SCRIPTS = dict(ENVIRONMENT)  # the same, for whole scripts
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`glassformer` in these scripts is tests/ready.py: the command, but in a process that need not import torch each time."""
+    folder = tmp_path_factory.mktemp("bin")
+    ready = [sys.executable, "-S", str(ROOT / "tests" / "ready.py"), str(folder / "socket")]
+    (folder / "glassformer").write_text(f'#!/bin/sh\nexec {shlex.join(ready)} "$@"\n')
+    (folder / "glassformer").chmod(0o755)
+    child = subprocess.Popen([sys.executable, *ready[2:]], env=ENVIRONMENT)
+    while not (folder / "socket").exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    SCRIPTS["PATH"] = f"{folder}:{ENVIRONMENT['PATH']}"
+    yield
+    child.kill()
+    child.wait()
+
+
 def run(script: str, folder: Path) -> str:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=ENVIRONMENT, **PIPES)
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=SCRIPTS, **PIPES)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -10,13 +10,15 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command import OTHERS, glassformer, in_its_own_process, process, small, tiny
+from command import OTHERS, forked, glassformer, in_its_own_process, process, small, tiny
 
 from glassformer import config, weights
 from glassformer.training import checkpoints, loop, pairs, run
 
+STARTING = (0, 5)  # of the ten kills, those that come while it still imports
 EMA = ("training.updates=200", "training.save_every=7", "training.validate_every=60", "training.ema=0.9", "training.log_every=10")
 
 
@@ -29,6 +31,18 @@ def course(folder: Path) -> list[dict[str, object]]:
 def same_end(one: Path, other: Path) -> None:
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     assert course(one) == course(other)
+
+
+def ended(child: Any) -> int | None:
+    """The exit code of a process, however it was begun."""
+    if isinstance(child, subprocess.Popen):
+        return child.wait()
+    child.join()
+    return child.exitcode
+
+
+def alive(child: Any) -> bool:
+    return child.poll() is None if isinstance(child, subprocess.Popen) else child.is_alive()
 
 
 def saved(folder: Path) -> list[int]:
@@ -58,36 +72,36 @@ class TestKilled:
         whole, killed = tmp_path / "whole", tmp_path / "killed"
         for folder in (whole, killed):
             folder.mkdir()
-        assert in_its_own_process(*tiny(whole, *EMA)).code == 0
+        assert ended(forked(*tiny(whole, *EMA))) == 0
         moments = []
         for kill in range(10):
             # The first time there is no run folder yet; from then on its own name is enough.
             begun = (killed / "run" / "prepared" / "train.json").exists()
-            child = process(*(["train", killed / "run"] if begun else tiny(killed, *EMA)), stderr=subprocess.DEVNULL)
+            arguments = ["train", killed / "run"] if begun else tiny(killed, *EMA)
+            child = process(*arguments, stderr=subprocess.DEVNULL) if kill in STARTING else forked(*arguments)
             try:
                 moments.append(self.wait(child, killed / "run", kill, draw))
             finally:
                 child.kill()
-            assert child.wait() == -signal.SIGKILL, "it ended before it could be killed"
+            assert ended(child) == -signal.SIGKILL, "it ended before it could be killed"
         assert len({update for where, update in moments if where == "training"}) >= 3, moments
         assert any(where == "saving" for where, _ in moments), moments
-        end = in_its_own_process("train", killed / "run")
-        assert end.code == 0, end.err
+        assert ended(forked("train", killed / "run")) == 0
         same_end(whole / "run", killed / "run")
 
-    def wait(self, child: subprocess.Popen[str], folder: Path, kill: int, draw: random.Random) -> tuple[str, int]:
+    def wait(self, child: Any, folder: Path, kill: int, draw: random.Random) -> tuple[str, int]:
         """Waits for a random moment; says what the run was doing then, and after which update."""
-        if kill in (0, 5):
+        if kill in STARTING:
             time.sleep(draw.uniform(0.1, 1.5))
             return "starting", 0
         before = self.seen(folder)
         if kill % 2:
             place = folder / "checkpoints"
-            while not any(place.glob(".*.part")) and child.poll() is None:
+            while not any(place.glob(".*.part")) and alive(child):
                 time.sleep(0.0005)
             time.sleep(draw.uniform(0.0, 0.003))
             return ("saving" if any(place.glob(".*.part")) else "training"), self.seen(folder)
-        while self.seen(folder) <= before and child.poll() is None:
+        while self.seen(folder) <= before and alive(child):
             time.sleep(0.0005)
         time.sleep(draw.uniform(0.0, 0.02))
         return "training", self.seen(folder)

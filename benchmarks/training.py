@@ -71,9 +71,11 @@ def case(name: str, model: dict[str, Any], vocabulary: int, batches: int, sides:
     return Case(name, "target tokens/s", prepare, sides or SIDES, check)
 
 
-def prepared(folder: Path, model: dict[str, Any], vocabulary: int, batches: int, corpus: str = "") -> dict[str, Any]:
+def prepared(
+    folder: Path, model: dict[str, Any], vocabulary: int, batches: int, corpus: str = "", seed: int = 1
+) -> dict[str, Any]:
     """Writes the first batches of a training and its first weights."""
-    recipe, name = recipe_of(folder, model, vocabulary, corpus)
+    recipe, name = recipe_of(folder, model, vocabulary, corpus, seed)
     work = prepare_run(recipe, folder / "run", find, lambda text: None)
     made: list[Batch] = [batch for batch, _ in islice(work.batches(Place()), batches)]
     tensors = {
@@ -126,7 +128,7 @@ def blocks(stack: Any) -> list[Any]:
     return [stack.get_submodule(str(i)) for i in range(stack.depth)]
 
 
-def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str = "") -> tuple[Recipe, str]:
+def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str, seed: int) -> tuple[Recipe, str]:
     """The recipe, and the name of its corpus: Multi30k if it can be found, else made-up text of the same size."""
     name, train = "Multi30k", MULTI30K
     try:
@@ -144,7 +146,7 @@ def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str 
             )
             Path(train).write_text("".join(lines), encoding="utf-8")
     training = {"schedule": "constant", "warmup": 0, "rate": 1e-3, "threads": torch.get_num_threads()}
-    tree = {"data": {"train": train}, "tokenizer": {"vocabulary": vocabulary}, "model": model, "training": training}
+    tree = {"seed": seed, "data": {"train": train}, "tokenizer": {"vocabulary": vocabulary}, "model": model, "training": training}
     return config.from_dict(tree), name
 
 
@@ -180,13 +182,17 @@ def settings(folder: Path) -> tuple[Recipe, int]:
 
 def ours(folder: Path) -> Turn:
     """The update of `glassformer train`."""
+    return updates(*ours_of(folder))
+
+
+def ours_of(folder: Path) -> tuple[Trainer, list[Batch]]:
     recipe, _ = settings(folder)
     work = prepare_run(recipe, folder / "run", find, lambda text: None)
     trainer = Trainer(work, folder / "run")
     tensors = load_file(folder / "batches.safetensors")
     count = len(tensors) // 4
     made = [Batch(*(tensors[f"{part}.{i}"] for part in ("source", "target", "labels", "places"))) for i in range(count)]
-    return updates(trainer, made)
+    return trainer, made
 
 
 def updates(trainer: Trainer, made: Sequence[Any]) -> Turn:

@@ -26,6 +26,7 @@ from glassformer.text.batches import Place
 from glassformer.text.neighbourhoods import DRAWN, Contexts, Stretches, drawing, kept
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.words import Words, bucket, ngrams
+from glassformer.training.optimiser import clip_rows
 
 RECIPE = """
 task = "vectors"
@@ -408,6 +409,39 @@ def test_words_that_keep_company_come_together(tmp_path, model):
     assert task.neighbours("cat", 3)[0].word in ANIMALS
 
 
+class TestManyCopiesInABatch:
+    """Of fifteen words a batch of 512 has each some hundred times; the sum of their steps would go far too far."""
+
+    @pytest.mark.parametrize(
+        "model", ['architecture = "skip-gram"', "negatives = 0", 'architecture = "cbow"', 'architecture = "cbow"\nnegatives = 0']
+    )
+    def test_it_learns_all_the_same(self, tmp_path, model):
+        task = gf.load(train(tmp_path, "training.batch_tokens=512", model=model, updates=150))
+        assert apart(task.space()) > 0.4
+
+    def test_without_the_clip_it_says_what_helps(self, tmp_path):
+        (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
+        (tmp_path / "vectors.toml").write_text(RECIPE.format(model="", updates=100, save=1000), encoding="utf-8")
+        settings = ("--set", "training.batch_tokens=512", "--set", "training.clip=0")
+        result = glassformer("train", tmp_path / "vectors.toml", "--out", tmp_path / "run", *settings)
+        assert result.code == 2 and "training.clip = 40.0 (0.0)" in result.err and "batch_tokens (512)" in result.err
+
+    @pytest.mark.parametrize("negatives", [0, 3])
+    def test_no_row_is_longer_than_it_may_be_and_shorter_ones_stay(self, negatives):
+        task = task_of(negatives=negatives)
+        task.loss(task.batch(stretches(task, [4, 5, 4, 6, 4, 5, 99], 99)))[0].backward()
+        matrices = list(task.model.parameters())
+        before = [p.grad.to_dense().clone() for p in matrices]
+        largest = max(g.norm(dim=1).max().item() for g in before)
+        assert clip_rows(task.model, 1e6) >= largest * 0.999
+        assert all(p.grad.to_dense().equal(g) for p, g in zip(matrices, before, strict=True))
+        clip_rows(task.model, 1.0)
+        for p, g in zip(matrices, before, strict=True):
+            factor = (1 / g.norm(dim=1, keepdim=True)).clamp(max=1)
+            close(p.grad.to_dense(), g * factor)
+            assert (factor < 1).any() and (factor == 1).any()
+
+
 def test_a_run_that_went_on_ends_as_one_that_never_stopped(tmp_path):
     """Up to the middle of an epoch, and on from there; the rate must not depend on the end."""
     whole = train(tmp_path / "whole", "training.schedule=constant", updates=60, save=20)
@@ -502,7 +536,7 @@ class TestBadRecipes:
             (["model.subsample=1e-9"], "model.subsample = 1e-09 leaves nothing to learn from; set it to 0"),
             (["model.output=false"], "without the second matrix"),
             (["model.ngrams=[3]"], "model.ngrams takes the least and the largest length"),
-            (["training.clip=1.0"], "training.clip = 0"),
+            (["training.ema=0.9"], "training.ema = 0"),
             (["tokenizer.kind=bpe", "data.stemming=english"], "data.stemming needs words"),
             (["model.kind=gpt"], "the task 'vectors' is served by word2vec"),
             (["model.negativs=3"], "did you mean model.negatives"),

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import Recipe, TokenizerOptions, TrainingOptions, Word2VecOptions, WordData
+from glassformer.config import Recipe, TokenizerOptions, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.files import aside, write_text
 from glassformer.interop.folders import check_free, folder_aside
@@ -235,7 +235,7 @@ def recipe_of(words: int, width: int) -> Recipe:
         data=WordData(split="spaces"),
         tokenizer=TokenizerOptions(kind="word", vocabulary=min(max(words, 16), 1_000_000), pad="", bos="", eos="", unk=""),
         model=Word2VecOptions(width=width, output=False, subsample=0.0),
-        training=replace(TrainingOptions(), **config.USUAL["vectors"]["training"]),
+        training=config.usual_training("vectors"),
     )
 
 

@@ -359,7 +359,6 @@ USUAL: dict[str, dict[str, dict[str, Any]]] = {  # what a task's recipe need not
 }
 
 
-
 def usual_training(task: str) -> TrainingOptions:
     """What training is like if a task's recipe says nothing of it."""
     return dataclasses.replace(TrainingOptions(), **USUAL.get(task, {}).get("training", {}))

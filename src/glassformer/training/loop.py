@@ -43,7 +43,8 @@ class Stopped(Exception):
 
 
 class Trainer:
-    def __init__(self, work: Work, run: Path) -> None:
+    def __init__(self, work: Work, run: Path, alone: bool = True) -> None:
+        self.alone = alone  # not one of a race
         self.work, self.task, self.run = work, work.task, run
         self.recipe, self.options = work.task.recipe, work.task.recipe.training
         self.model = work.task.model
@@ -87,7 +88,8 @@ class Trainer:
             return ""
         if self._ended(progress):
             more = "training.patience" if progress.update < self.options.updates else "training.updates"
-            return f" This run has finished, at update {progress.update:,}; to train on, raise {more} with --set."
+            advice = f"; to train on, raise {more} with --set" if self.alone else ""
+            return f" This run has finished, at update {progress.update:,}{advice}."
         other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
         return f" Going on from update {progress.update:,}.{other}"
 

@@ -111,7 +111,9 @@ def test_models_of_a_race_are_models(raced: tuple[Path, str]) -> None:
     found = glassformer("translate", "--model", out / "fixed", "1 May 2020", "--to", "zh", "--json")
     assert found.code == 0 and '"alignment": null' in found.out, found.err
     shown = glassformer("translate", "--model", out / "gru", "1 May 2020", "--to", "zh", "--show", "--beam", 3)
-    assert shown.code == 0 and "looked at" in shown.err
+    assert shown.code == 0 and "looked at, in % (cross-attention of the last layer):" in " ".join(shown.err.split())
+    many = glassformer("translate", "--model", out / "transformer", "1 May 2020", "--to", "zh", "--show").err
+    assert "mean of its heads" in " ".join(many.split())
     drawn = [
         glassformer("translate", "--model", out / "gru", "1 May", "--to", "zh", "--temperature", 1, "--seed", 3) for _ in (1, 2)
     ]

@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from glassformer.config import TokenizerOptions, Word2VecOptions, WordData, from
 from glassformer.errors import UserError
 from glassformer.layers.negative_sampling import negative_sampling
 from glassformer.tasks import wordtests
+from glassformer.tasks.contexts import _places, occurrences
 from glassformer.tasks.space import Space
 from glassformer.tasks.vectors import Vectors
 from glassformer.text.batches import Place
@@ -301,8 +303,14 @@ class TestWords:
         )
         assert found == ["cat", "run"]
 
-    def test_a_stemmer_that_is_not_there(self):
-        pytest.importorskip("snowballstemmer")
+    @pytest.mark.parametrize("installed", [True, False])
+    def test_a_stemmer_that_is_not_there(self, monkeypatch, installed):
+        if installed:
+            pytest.importorskip("snowballstemmer")
+        else:
+            monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+            with pytest.raises(UserError, match=r"needs the package snowballstemmer"):
+                self.of("x", stemming="english")
         with pytest.raises(UserError, match=r"data\.stemming is 'klingon'; there are .*english"):
             self.of("x", stemming="klingon")
 
@@ -502,11 +510,34 @@ class TestCommands:
         found = json.loads(glassformer("vectors", "context", "苹果", *sentences, "--json").out)
         assert found["places"][2] == {"sentence": 2, "start": 5, "end": 7, "pieces": found["places"][2]["pieces"]}
 
+    @pytest.mark.parametrize(
+        ("word", "sentence", "places"),
+        [
+            ("coffee", "Coffee is coffee, not coffees.", [0, 10]),
+            ("Coffee", "My coffee.", [3]),
+            ("us", "US and us", [7]),
+            ("é", "café, é.", [6]),
+            ("cafe", "cafe\u0301, cafe", [7]),
+            ("кот", "Кот, который — кот", [0, 15]),
+            ("果", "苹果abc果", [1, 5]),
+            ("ねこ", "こねこがねこ", [1, 4]),
+            ("apple", "吃apple吃apples", [1]),
+            ("사과", "사과를 사과", [0, 4]),
+            ("été", "l'été, étés", [2]),
+        ],
+    )
+    def test_where_a_word_stands(self, word, sentence, places):
+        assert _places(word, sentence) == places
+
+    def test_the_bytes_of_a_character_are_one_piece(self):
+        found = occurrences(gf.load("zh-en"), "naïve", ["A naïve man."])[0]
+        assert "".join(found.pieces) == "naïve" and all(found.pieces)
+
     @pytest.mark.parametrize("model", ["zh-en", "shakespeare", "tagger"])
     def test_states_are_those_of_the_trace(self, model):
         task = gf.load(model)
-        read, states = task.states("The old king has a dog.")
-        trace = task.trace("The old king has a dog.")
+        read, states = task.states("The old king doesn't have a dog.")
+        trace = task.trace("The old king doesn't have a dog.")
         side = "decoder" if model == "shakespeare" else "encoder"
         tokens = trace.target_tokens if side == "decoder" else trace.source_tokens
         assert read == tokens[: len(read)]
@@ -520,6 +551,8 @@ class TestCommands:
 
     def test_what_context_refuses(self, trained):
         assert "gives a word one vector" in glassformer("vectors", "context", "cat", "--in", "a cat", "-m", trained).err
+        inside = glassformer("vectors", "context", "cat", "--in", "a cat", "--in", "a category").err
+        assert "Sentence 2 does not have the word 'cat' but inside of longer words" in inside
         assert "Sentence 2 does not have" in glassformer("vectors", "context", "cat", "--in", "a cat", "--in", "a dog").err
         assert "stands in one place" in glassformer("vectors", "context", "cat", "--in", "a cat").err
 

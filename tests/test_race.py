@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from command import TINY, glassformer, process, small
 
-from glassformer import charts
-from glassformer.training.judging import Judged, Judgement, length_edges, on_shared_texts
+from glassformer import charts, config
+from glassformer.training.checkpoints import Progress
+from glassformer.training.judging import Judged, Judgement, Measure, length_edges, on_shared_texts
+from glassformer.training.standings import Finish, on_the_same_texts
 
 RNN = (
     TINY[: TINY.index("[model]")]
@@ -164,6 +166,21 @@ class TestTheSameTexts:
             for numbers in ((0, 1, 2, 4), (1, 2, 3, 4), (0, 1, 4))
         ]
         assert [[each.number for each in judged.answers] for judged in on_shared_texts(made)] == [[1, 4]] * 3
+
+    def test_what_is_said_of_them(self) -> None:
+        recipe = config.from_dict({"task": "classify", "data": {"test": ["x.tsv"]}})
+        texts = [Judged(str(n), 0, 0, number=n) for n in range(5)]
+        made = [
+            Finish("a", recipe, 1, Progress(), Measure("accuracy"), [], 1.0, Judgement("x", texts, len, 5, cut=3)),
+            Finish("b", recipe, 1, Progress(), Measure("accuracy"), [], 1.0, Judgement("x", texts[1:], len, 5, long=1)),
+        ]
+        found, notes = on_the_same_texts(made, 1)
+        assert notes == [
+            "Validated by the same dev texts: 1 more is longer than some of the models read, and left out.",
+            "Judged by the same 4 texts of the test data; 1 more is longer than b can read, and left out for all.",
+            "Of 3 of them a read the beginning alone.",
+        ]
+        assert [finish.score for finish in found] == [4, 4]
 
 
 class TestMeasures:

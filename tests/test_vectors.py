@@ -524,6 +524,8 @@ class TestCommands:
             ("apple", "吃apple吃apples", [1]),
             ("사과", "사과를 사과", [0, 4]),
             ("été", "l'été, étés", [2]),
+            ("ßa", "ßa SSa", [0]),
+            ("და", "და კატადა", [0]),
         ],
     )
     def test_where_a_word_stands(self, word, sentence, places):

@@ -13,7 +13,7 @@ from glassformer.errors import UserError
 from glassformer.tasks.task import Task
 
 UNSPACED = re.compile(  # scripts that put no space between words, or, as Korean does, write endings without one
-    "[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\u318f\u31a0-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uff9f\U0001b000-\U0001b16f"
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u318f\u31a0-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uff9f\U0001b000-\U0001b16f"
     "\U00020000-\U0003ffff]"
 )
 
@@ -38,7 +38,7 @@ def occurrences(task: Task, word: str, sentences: Sequence[str]) -> list[Occurre
     for number, sentence in enumerate(sentences, start=1):
         places = _places(word, sentence)
         if not places:
-            inside = " but inside of longer words" if word.lower() in sentence.lower() else ""
+            inside = " but inside of longer words" if word in sentence else ""
             raise UserError(f"Sentence {number} does not have the word {word!r}{inside}: {sentence[:60]!r}.")
         tokens, states = task.states(sentence)
         for start in places:
@@ -61,8 +61,9 @@ def cosines(found: Sequence[Occurrence]) -> Tensor:
 
 def _places(word: str, sentence: str) -> list[int]:
     """Where the word begins, but not as a part of a longer one. Its first letter may be a capital, as where a sentence begins."""
-    forms = tuple({word, word[0].upper() + word[1:], word[0].lower() + word[1:]})
-    return [i for i in range(len(sentence)) for form in forms if sentence.startswith(form, i) and _whole(sentence, i, len(form))]
+    forms = {word, word[0].upper() + word[1:], word[0].lower() + word[1:]}
+    found = [i for i in range(len(sentence)) if sentence[i : i + len(word)] in forms]
+    return [i for i in found if _whole(sentence, i, len(word))]
 
 
 def _whole(sentence: str, start: int, length: int) -> bool:

@@ -17,9 +17,12 @@ from glassformer.server.app import create_app
 from glassformer.server.guard import Visitors
 from glassformer.server.limits import Limits
 from glassformer.server.maps import Maps
+from glassformer.server.refusal import Refusal
 from glassformer.server.shelf import Shelf
+from glassformer.server.vectors import with_vector
 from glassformer.tasks import plane, registry
 from glassformer.tasks.plane import Stage
+from glassformer.tasks.space import Space
 
 WORDS = "word-vectors"
 
@@ -195,6 +198,14 @@ def test_what_is_asked_wrongly(client: TestClient) -> None:
 
 
 # -- maps that take a while
+
+
+def test_a_vector_of_zeros_has_a_code_of_its_own() -> None:
+    space = Space(["a", "none"], torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
+    assert with_vector(space, "a").tolist() == pytest.approx([0.4472, 0.8944], abs=1e-4)
+    with pytest.raises(Refusal) as refusal:
+        with_vector(space, "none")
+    assert refusal.value.code == "no-direction"
 
 
 def until(client: TestClient, id: str, state: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`glassformer race`, end to end on made-up data: what it writes, how it goes on, what it refuses."""
 
 import csv
+import json
 import signal
 import time
 import xml.etree.ElementTree as ET
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from command import TINY, glassformer, process, small
 
-from glassformer import charts
-from glassformer.training.judging import Judged, Judgement, length_edges
+from glassformer import charts, config
+from glassformer.training.checkpoints import Progress
+from glassformer.training.judging import Judged, Judgement, Measure, length_edges, on_shared_texts
+from glassformer.training.standings import Finish, on_the_same_texts
 
 RNN = (
     TINY[: TINY.index("[model]")]
@@ -82,7 +85,27 @@ def test_a_finished_race_is_told_again(raced: tuple[Path, str]) -> None:
     out, printed = raced
     again = glassformer("race", out)
     assert again.code == 0, again.err
-    assert again.out == printed
+    assert again.out == printed and "This run has finished" in again.err and "--set" not in again.err
+    assert len(rows(out / "curves.csv")) <= 3 * 12  # at most a dozen validations each
+
+
+def test_the_same_race_asked_for_again_goes_on_and_another_is_refused(raced: tuple[Path, str]) -> None:
+    out, printed = raced
+    paths = [out.parent / f"{name}.toml" for name in ("transformer", "fixed", "gru")]  # as they were
+    assert glassformer("race", *paths, "--out", out, "--tokens", 3000).out == printed  # with the limit it was begun with
+    fewer = glassformer("race", *paths, "--out", out, "--limit", 3)
+    assert fewer.code == 0 and "Judged by the same 3 texts of the dev data." in fewer.out
+    assert "the same 3 texts" in glassformer("race", out).out  # asked for from now on
+    assert glassformer("race", out, "--limit", 8).out == printed
+    for change in ("training.rate=0.5", "training.updates=99"):
+        other = glassformer("race", *paths, "--out", out, "--set", change)
+        assert other.code == 2 and f"{change.split('=')[0]} of fixed" in other.err and f"--out {out}-2" in other.err
+    mine = out / "gru.toml"
+    kept = mine.read_text()
+    mine.write_text(kept.replace("seed = 1", "seed = 2"))
+    changed = glassformer("race", out)
+    mine.write_text(kept)
+    assert changed.code == 2 and "gru.toml was changed after the race had begun, in seed" in changed.err
 
 
 def test_models_of_a_race_are_models(raced: tuple[Path, str]) -> None:
@@ -90,7 +113,9 @@ def test_models_of_a_race_are_models(raced: tuple[Path, str]) -> None:
     found = glassformer("translate", "--model", out / "fixed", "1 May 2020", "--to", "zh", "--json")
     assert found.code == 0 and '"alignment": null' in found.out, found.err
     shown = glassformer("translate", "--model", out / "gru", "1 May 2020", "--to", "zh", "--show", "--beam", 3)
-    assert shown.code == 0 and "looked at" in shown.err
+    assert shown.code == 0 and "looked at, in % (cross-attention of the last layer):" in " ".join(shown.err.split())
+    many = glassformer("translate", "--model", out / "transformer", "1 May 2020", "--to", "zh", "--show").err
+    assert "mean of its heads" in " ".join(many.split())
     drawn = [
         glassformer("translate", "--model", out / "gru", "1 May", "--to", "zh", "--temperature", 1, "--seed", 3) for _ in (1, 2)
     ]
@@ -114,6 +139,87 @@ def test_an_interrupted_race_ends_as_one_that_was_not(raced: tuple[Path, str], t
     for name in ("transformer", "fixed", "gru"):
         weights = "model.safetensors"
         assert (out / name / weights).read_bytes() == (tmp_path / "out" / name / weights).read_bytes()
+
+
+class TestTheSameTexts:
+    """Some models read less than others; nobody is judged by what another cannot read."""
+
+    def test_translations(self, tmp_path: Path) -> None:
+        first, second, _ = recipes(tmp_path)
+        pairs = [f"{'one ' * n}\t{'eins ' * n}" for n in range(1, 31)]
+        (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+        for path, most in ((first, 200), (second, 22)):
+            text = path.read_text().replace("synthetic:dates:300:1", "pairs.tsv").replace("synthetic:dates:12:2", "pairs.tsv")
+            text = text.replace("[tokenizer]", '[tokenizer]\nkind = "word"').replace("dropout = 0.2\n", "")
+            path.write_text(text.replace("max_length = 200", f"max_length = {most}").replace("[data]", "[data]\nmax_length = 20"))
+        result = glassformer("race", first, second, "--out", tmp_path / "out", "--tokens", 600)
+        assert result.code == 0, result.err
+        assert "Judged by the same 20 texts of the dev data; 10 more are longer than fixed can read, and left out" in result.out
+        assert "Validated by the same dev texts: 10 more are longer than some of the models read" in result.out
+        for name in ("transformer", "fixed"):
+            assert len(json.loads((tmp_path / "out" / name / "prepared" / "dev.json").read_text())) == 20
+            assert sum(int(row["texts"]) for row in rows(tmp_path / "out" / "lengths.csv") if row["recipe"] == name) == 40
+
+    def test_only_what_everybody_answered_counts(self) -> None:
+        made = [
+            Judgement("share", [Judged(str(n), n, 0, number=n) for n in numbers], lambda part: len(part), 5)
+            for numbers in ((0, 1, 2, 4), (1, 2, 3, 4), (0, 1, 4))
+        ]
+        assert [[each.number for each in judged.answers] for judged in on_shared_texts(made)] == [[1, 4]] * 3
+
+    def test_what_is_said_of_them(self) -> None:
+        recipe = config.from_dict({"task": "classify", "data": {"test": ["x.tsv"]}})
+        texts = [Judged(str(n), 0, 0, number=n) for n in range(5)]
+        made = [
+            Finish("a", recipe, 1, Progress(), Measure("accuracy"), [], 1.0, Judgement("x", texts, len, 5, cut=3)),
+            Finish("b", recipe, 1, Progress(), Measure("accuracy"), [], 1.0, Judgement("x", texts[1:], len, 5, long=1)),
+        ]
+        found, notes = on_the_same_texts(made, 1)
+        assert notes == [
+            "Validated by the same dev texts: 1 more is longer than some of the models read, and left out.",
+            "Judged by the same 4 texts of the test data; 1 more is longer than b can read, and left out for all.",
+            "Of 3 of them a read the beginning alone.",
+        ]
+        assert [finish.score for finish in found] == [4, 4]
+
+
+class TestMeasures:
+    def test_a_loss_is_called_one_and_smaller_is_better(self, tmp_path: Path) -> None:
+        first, second, _ = recipes(tmp_path)
+        loss = ("--set", "training.bleu_sentences=0")
+        result = glassformer("race", first, second, "--out", tmp_path / "out", "--tokens", 1500, "--limit", 2, *loss)
+        assert result.code == 0, result.err
+        table = rows(tmp_path / "out" / "race.csv")
+        best = {row["recipe"]: float(row["best dev loss"]) for row in table}
+        for row in rows(tmp_path / "out" / "curves.csv"):
+            assert float(row["loss"]) + 1e-4 >= best[row["recipe"]] > 0
+        assert f"seconds to loss {max(best.values()):.4g}" in table[0] and "final BLEU" in table[0]
+
+    def test_spans_are_judged_as_they_are_validated(self, tmp_path: Path) -> None:
+        lines = ["we O\nmet O\nMr B-PER\nBlack I-PER\n", "she O\nis O\nin O\nRome B-LOC\n"] * 20
+        (tmp_path / "words.conll").write_text("\n".join(lines), encoding="utf-8")
+        small(tmp_path, "tag")
+        text = (tmp_path / "tag.toml").read_text().replace("words.tsv", "words.conll")
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.toml").write_text(text)
+        result = glassformer("race", tmp_path / "one.toml", tmp_path / "two.toml", "--out", tmp_path / "out", "--tokens", 1500)
+        assert result.code == 0, result.err
+        for row in rows(tmp_path / "out" / "race.csv"):
+            assert 0 < float(row["best dev span F1"]) == pytest.approx(float(row["final span F1"]), abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ("bleu_sentences = 2|bleu_sentences = 1", "training.bleu_sentences"),
+            ("vocabulary = 320|vocabulary = 300", "tokenizer.vocabulary"),
+        ],
+    )
+    def test_what_could_not_be_compared_is_refused(self, tmp_path: Path, change: str, told: str) -> None:
+        first, second, _ = recipes(tmp_path)
+        second.write_text(second.read_text().replace(*change.split("|")))
+        settings = ("--set", "training.bleu_sentences=0") if "tokenizer" in told else ()
+        result = glassformer("race", first, second, "--out", tmp_path / "out", *settings)
+        assert result.code == 2 and "measured alike" in result.err and told in result.err
 
 
 class TestRefused:
@@ -146,6 +252,7 @@ class TestRefused:
             ([first, first], "file names"),
             ([first, tmp_path / "none.toml"], "no recipe"),
             ([tmp_path], "not a race folder"),
+            ([tmp_path / "nowhere"], "neither a recipe nor a race folder"),
             ([raced[0], first], "by its folder alone"),
             ([first, second, "--out", tmp_path / "full"], "not a race folder"),
             ([first, second, "--out", first], "is a file"),
@@ -173,7 +280,9 @@ def test_other_tasks_race_too(task: str, kinds: tuple[str, ...], tmp_path: Path)
     result = glassformer("race", *paths, "--out", tmp_path / "out", "--tokens", 1500)
     assert result.code == 0, result.err
     assert [row["model"] for row in rows(tmp_path / "out" / "race.csv")][1:] == list(kinds)
-    assert (tmp_path / "out" / "lengths.csv").exists() == (task != "language")
+    judged = task != "language"
+    assert (tmp_path / "out" / "lengths.csv").exists() == judged == ("lengths.csv" in result.out)
+    assert ("bits a character" in result.out) != judged
 
 
 def test_parts_by_length_hold_every_text() -> None:

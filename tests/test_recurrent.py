@@ -29,6 +29,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from glassformer.decoding import search
 from glassformer.decoding.sampling import Sampling
 from glassformer.decoding.state import Limits
+from glassformer.errors import UserError
 from glassformer.layers.recurrent import Attending, Bidirectional, Recurrent
 from glassformer.models.mlp import MLP
 from glassformer.models.textcnn import TextCNN
@@ -223,6 +224,31 @@ def test_an_edited_step_is_carried_on() -> None:
     close(x["encoder.0.cell"][:, 2], x["encoder.0.gate_i"][:, 2] * x["encoder.0.candidate"][:, 2])
     again = x["encoder.0.gate_f"][:, 3] * x["encoder.0.cell"][:, 2] + x["encoder.0.gate_i"][:, 3] * x["encoder.0.candidate"][:, 3]
     close(x["encoder.0.cell"][:, 3], again)
+
+    def shut_in_place(x: Tensor) -> Tensor:
+        x[:, 2] = 0.0
+        return x
+
+    _, y = look(model, {"encoder.0.gate_f": shut_in_place})
+    assert all(y[name].equal(x[name]) for name in x)
+
+
+@pytest.mark.parametrize("name", ["encoder.0.gate_f", "encoder.0.hidden", "decoder.0.start_h", "decoder.0.combine.out"])
+@pytest.mark.parametrize(
+    ("edit", "gave"),
+    [
+        (lambda x: x[:, :1], r"one of \[\d"),
+        (lambda x: x[0], r"one of \[\d"),
+        (lambda x: x.double(), "torch.float64"),
+        (lambda x: None, "NoneType"),
+        (lambda x: 0.0, "float"),
+    ],
+)
+def test_an_edit_that_gives_another_shape_is_told(name: str, edit: Any, gave: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"The edit of '{name}' must return a tensor like .* torch.float32; it returned .*{gave}"
+    ):
+        look(rnn(cell="lstm", layers=1, attention="dot"), {name: edit})
 
 
 # -- decoding, by the code that the Transformer has

@@ -190,6 +190,7 @@ class TestUpdate:
         assert "Batch: epoch 0, window 0, number " in result.err
         assert f"Last good checkpoint: {tmp_path / 'run' / 'checkpoints' / f'{last:08d}'}." in result.err
         assert "training.rate" in result.err and "Traceback" not in result.err
+        assert "training.clip = 1.0 (0.0), model.norm = 'pre' ('post')." in result.err
 
 
 class TestParts:

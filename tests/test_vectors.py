@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from glassformer.config import TokenizerOptions, Word2VecOptions, WordData, from
 from glassformer.errors import UserError
 from glassformer.layers.negative_sampling import negative_sampling
 from glassformer.tasks import wordtests
+from glassformer.tasks.contexts import _places, occurrences
 from glassformer.tasks.space import Space
 from glassformer.tasks.vectors import Vectors
 from glassformer.text.batches import Place
 from glassformer.text.neighbourhoods import DRAWN, Contexts, Stretches, drawing, kept
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.words import Words, bucket, ngrams
+from glassformer.training.optimiser import clip_rows
 
 RECIPE = """
 task = "vectors"
@@ -300,8 +303,14 @@ class TestWords:
         )
         assert found == ["cat", "run"]
 
-    def test_a_stemmer_that_is_not_there(self):
-        pytest.importorskip("snowballstemmer")
+    @pytest.mark.parametrize("installed", [True, False])
+    def test_a_stemmer_that_is_not_there(self, monkeypatch, installed):
+        if installed:
+            pytest.importorskip("snowballstemmer")
+        else:
+            monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+            with pytest.raises(UserError, match=r"needs the package snowballstemmer"):
+                self.of("x", stemming="english")
         with pytest.raises(UserError, match=r"data\.stemming is 'klingon'; there are .*english"):
             self.of("x", stemming="klingon")
 
@@ -408,6 +417,39 @@ def test_words_that_keep_company_come_together(tmp_path, model):
     assert task.neighbours("cat", 3)[0].word in ANIMALS
 
 
+class TestManyCopiesInABatch:
+    """Of fifteen words a batch of 512 has each some hundred times; the sum of their steps would go far too far."""
+
+    @pytest.mark.parametrize(
+        "model", ['architecture = "skip-gram"', "negatives = 0", 'architecture = "cbow"', 'architecture = "cbow"\nnegatives = 0']
+    )
+    def test_it_learns_all_the_same(self, tmp_path, model):
+        task = gf.load(train(tmp_path, "training.batch_tokens=512", model=model, updates=150))
+        assert apart(task.space()) > 0.4
+
+    def test_without_the_clip_it_says_what_helps(self, tmp_path):
+        (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
+        (tmp_path / "vectors.toml").write_text(RECIPE.format(model="", updates=100, save=1000), encoding="utf-8")
+        settings = ("--set", "training.batch_tokens=512", "--set", "training.clip=0")
+        result = glassformer("train", tmp_path / "vectors.toml", "--out", tmp_path / "run", *settings)
+        assert result.code == 2 and "training.clip = 40.0 (0.0)" in result.err and "batch_tokens (512)" in result.err
+
+    @pytest.mark.parametrize("negatives", [0, 3])
+    def test_no_row_is_longer_than_it_may_be_and_shorter_ones_stay(self, negatives):
+        task = task_of(negatives=negatives)
+        task.loss(task.batch(stretches(task, [4, 5, 4, 6, 4, 5, 99], 99)))[0].backward()
+        matrices = list(task.model.parameters())
+        before = [p.grad.to_dense().clone() for p in matrices]
+        largest = max(g.norm(dim=1).max().item() for g in before)
+        assert clip_rows(task.model, 1e6) >= largest * 0.999
+        assert all(p.grad.to_dense().equal(g) for p, g in zip(matrices, before, strict=True))
+        clip_rows(task.model, 1.0)
+        for p, g in zip(matrices, before, strict=True):
+            factor = (1 / g.norm(dim=1, keepdim=True)).clamp(max=1)
+            close(p.grad.to_dense(), g * factor)
+            assert (factor < 1).any() and (factor == 1).any()
+
+
 def test_a_run_that_went_on_ends_as_one_that_never_stopped(tmp_path):
     """Up to the middle of an epoch, and on from there; the rate must not depend on the end."""
     whole = train(tmp_path / "whole", "training.schedule=constant", updates=60, save=20)
@@ -468,11 +510,36 @@ class TestCommands:
         found = json.loads(glassformer("vectors", "context", "苹果", *sentences, "--json").out)
         assert found["places"][2] == {"sentence": 2, "start": 5, "end": 7, "pieces": found["places"][2]["pieces"]}
 
+    @pytest.mark.parametrize(
+        ("word", "sentence", "places"),
+        [
+            ("coffee", "Coffee is coffee, not coffees.", [0, 10]),
+            ("Coffee", "My coffee.", [3]),
+            ("us", "US and us", [7]),
+            ("é", "café, é.", [6]),
+            ("cafe", "cafe\u0301, cafe", [7]),
+            ("кот", "Кот, который — кот", [0, 15]),
+            ("果", "苹果abc果", [1, 5]),
+            ("ねこ", "こねこがねこ", [1, 4]),
+            ("apple", "吃apple吃apples", [1]),
+            ("사과", "사과를 사과", [0, 4]),
+            ("été", "l'été, étés", [2]),
+            ("ßa", "ßa SSa", [0]),
+            ("და", "და კატადა", [0]),
+        ],
+    )
+    def test_where_a_word_stands(self, word, sentence, places):
+        assert _places(word, sentence) == places
+
+    def test_the_bytes_of_a_character_are_one_piece(self):
+        found = occurrences(gf.load("zh-en"), "naïve", ["A naïve man."])[0]
+        assert "".join(found.pieces) == "naïve" and all(found.pieces)
+
     @pytest.mark.parametrize("model", ["zh-en", "shakespeare", "tagger"])
     def test_states_are_those_of_the_trace(self, model):
         task = gf.load(model)
-        read, states = task.states("The old king has a dog.")
-        trace = task.trace("The old king has a dog.")
+        read, states = task.states("The old king doesn't have a dog.")
+        trace = task.trace("The old king doesn't have a dog.")
         side = "decoder" if model == "shakespeare" else "encoder"
         tokens = trace.target_tokens if side == "decoder" else trace.source_tokens
         assert read == tokens[: len(read)]
@@ -486,6 +553,8 @@ class TestCommands:
 
     def test_what_context_refuses(self, trained):
         assert "gives a word one vector" in glassformer("vectors", "context", "cat", "--in", "a cat", "-m", trained).err
+        inside = glassformer("vectors", "context", "cat", "--in", "a cat", "--in", "a category").err
+        assert "Sentence 2 does not have the word 'cat' but inside of longer words" in inside
         assert "Sentence 2 does not have" in glassformer("vectors", "context", "cat", "--in", "a cat", "--in", "a dog").err
         assert "stands in one place" in glassformer("vectors", "context", "cat", "--in", "a cat").err
 
@@ -502,7 +571,7 @@ class TestBadRecipes:
             (["model.subsample=1e-9"], "model.subsample = 1e-09 leaves nothing to learn from; set it to 0"),
             (["model.output=false"], "without the second matrix"),
             (["model.ngrams=[3]"], "model.ngrams takes the least and the largest length"),
-            (["training.clip=1.0"], "training.clip = 0"),
+            (["training.ema=0.9"], "training.ema = 0"),
             (["tokenizer.kind=bpe", "data.stemming=english"], "data.stemming needs words"),
             (["model.kind=gpt"], "the task 'vectors' is served by word2vec"),
             (["model.negativs=3"], "did you mean model.negatives"),

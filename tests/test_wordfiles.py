@@ -77,6 +77,12 @@ class TestRoundTrip:
         found = read_vectors(tmp_path / "g.txt")
         assert (found.words, found.twice) == (["a", "b"], 1) and found.vectors[0].tolist() == [1, 2]
 
+    @pytest.mark.parametrize("form", ["binary", "binary without line ends", "text", "glove"])
+    def test_a_byte_order_mark_and_an_empty_line_at_the_end(self, tmp_path, form):
+        (tmp_path / "v").write_bytes(b"\xef\xbb\xbf" + by_hand(form, WORDS, VECTORS) + b"\n\r\n")
+        found = read_vectors(tmp_path / "v")
+        assert found.words == WORDS and found.vectors.equal(VECTORS)
+
     @pytest.mark.parametrize("to", FORMATS)
     def test_only_the_first(self, tmp_path, to):
         assert read_vectors(written(tmp_path, to), 3).words == WORDS[:3]
@@ -90,8 +96,8 @@ class TestRoundTrip:
 
 
 BAD: dict[str, tuple[bytes, str]] = {
-    "a short row": (b"3 2\na 1 2\nb 1\nc 1 2\n", r"bad:3: found 1 numbers after the word; the other rows have 2"),
-    "a short row without a header": (b"a 1 2\nb 3 4\nc 5\n", r"bad:3: found 1 numbers"),
+    "a short row": (b"3 2\na 1 2\nb 1\nc 1 2\n", r"bad:3: found 1 number after the word; the other rows have 2"),
+    "a short row without a header": (b"a 1 2\nb 3 4\nc 5\n", r"bad:3: found 1 number after"),
     "a long row": (b"2 2\na 1 2\nb 1 2 3\n", r"bad:3: found more than 2 numbers"),
     "a row of no numbers": (b"a 1 2\nb one two\n", r"bad:2: not a row of numbers"),
     "a number that is not finite": (b"a 1 2\nb nan 2\n", r"bad:2: the vector of 'b' has a number that is not finite"),
@@ -99,15 +105,21 @@ BAD: dict[str, tuple[bytes, str]] = {
         b"2 3\na nan 2 3\nb 1 2 3\n",
         r"bad:2: the vector of 'a' has a number that is not finite",
     ),
-    "too few rows": (b"3 2\na 1 2\nb 1 2\n\n", r"bad:4: found 0 numbers"),
+    "too few rows": (b"3 2\na 1 2\nb 1 2\n\n", r"says 3 words, but it has 2"),
+    "an empty line between rows": (b"3 2\na 1 2\n\nb 1 2\n", r"bad:3: the line is empty, and more rows follow"),
+    "a number too large": (b"a 1 2\nb 1e39 2\n", r"bad:2: the vector of 'b' has a number that is not finite, or too large"),
+    "a binary with more than announced": (
+        b"1 3\nab " + struct.pack("<3f", 1, 2, 3) + b"\ncd " + struct.pack("<3f", 1, 2, 3) + b"\n",
+        r"says 1 word of width 3, but after the last of them 17 bytes more follow",
+    ),
     "fewer rows than announced": (b"3 2\na 1.5 2\nb 1.5 2\n", r"says 3 words, but it has 2"),
-    "more rows than announced": (b"1 2\na 1 2\nb 1 2\n", r"says 1 words, but there are more"),
-    "an absurd count": (b"999999999999 100\na 1 2\n", r"says 999,999,999,999 words .* need at least"),
+    "more rows than announced": (b"1 2\na 1 2\nb 1 2\n", r"says 1 word, but there are more"),
+    "an absurd count": (b"999999999999 100\na 1 2\n", r"says 999,999,999,999 words .* needs at least"),
     "an absurd width": (b"1 999999999999\na 1 2\n", r"widths of 1 to 65,536"),
     "no words": (b"0 5\n", r"says 0 words"),
     "a binary that is cut short": (
         b"2 3\nab " + struct.pack("<3f", 1, 2, 3) + b"\ncdefghijklmnopqr " + b"\x00" * 5,
-        r"word 2: its vector has 1 numbers",
+        r"word 2: its vector has 1 number instead",
     ),
     "a binary without an end": (b"1 2\n" + b"\xff\x00" * 6000, r"is longer than|not valid UTF-8|ends here"),
     "not UTF-8": (b"\xff\xfe 1 2\n", r"bad:1: the word is not valid UTF-8"),
@@ -165,7 +177,23 @@ class TestCommands:
         assert "--force" in glassformer("vectors", "import", tmp_path / "out", "--out", model).err
         assert glassformer("vectors", "import", tmp_path / "out", "--out", model, "--force").code == 0
 
+    @pytest.mark.filterwarnings("error")
+    def test_a_vector_of_zeros_is_near_nothing(self, tmp_path):
+        (tmp_path / "v.txt").write_text("a 1 2\nnone 0 0\nb 2 1\nb 1 1\nhuge 2e38 3e38\nfaint 1e-30 2e-30\n", encoding="utf-8")
+        (tmp_path / "t.tsv").write_text("a\tb\t9\na\tnone\t1\nb\thuge\t2\n", encoding="utf-8")
+        made = glassformer("vectors", "import", tmp_path / "v.txt", "--out", tmp_path / "m")
+        assert made.code == 0 and "1 row was left out: its word had been read before." in made.err
+        near = glassformer("vectors", "neighbours", "a", "--model", tmp_path / "m").out.splitlines()
+        assert near == ["1.0000\tfaint", "0.9923\thuge", "0.8000\tb"]
+        for command in (("neighbours", "none"), ("similarity", "a", "none"), ("analogy", "a", "none", "b")):
+            result = glassformer("vectors", *command, "--model", tmp_path / "m")
+            assert result.code == 2 and "'none' is 0 in every place" in result.err
+        assert glassformer("vectors", "analogy", "a", "b", "b", "--model", tmp_path / "m").code == 0
+        assert "2 of 3" in glassformer("vectors", "evaluate", tmp_path / "t.tsv", "--model", tmp_path / "m").out
+
     def test_mistakes(self, model, tmp_path):
+        folder = glassformer("vectors", "import", model, "--out", tmp_path / "z")
+        assert folder.code == 2 and "is a folder; word vectors are imported from a file" in folder.err
         assert "there are word2vec" in glassformer("vectors", "export", model, "--out", tmp_path / "x", "--to", "csv").err
         assert "There is no file" in glassformer("vectors", "import", tmp_path / "gone", "--out", tmp_path / "y").err
         assert "no folder" in glassformer("vectors", "export", model, "--out", tmp_path / "gone" / "x").err

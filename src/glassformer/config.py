@@ -267,7 +267,7 @@ class TrainingOptions:
     weight_decay: float = number(0.0, low=0.0)
     label_smoothing: float = number(0.1, low=0.0, high=0.99)
     mask: float = number(0.15, low=0.01, high=0.9)  # task fill: the share of pieces to be guessed
-    clip: float = number(1.0, low=0.0)  # largest gradient norm; 0 switches it off
+    clip: float = number(1.0, low=0.0)  # largest gradient norm, of word2vec that of every single row; 0 switches it off
     ema: float = number(0.0, low=0.0, high=0.99999)  # moving average of the weights; 0 switches it off
     average: int = number(1, low=1)  # mean of the last N checkpoints; 1 means the best one
     save_every: int = number(500, low=1)
@@ -350,13 +350,19 @@ USUAL: dict[str, dict[str, dict[str, Any]]] = {  # what a task's recipe need not
             "warmup": 0,
             "schedule": "linear",
             "label_smoothing": 0.0,
-            "clip": 0.0,
+            "clip": 40.0,
             "log_every": 500,
             "save_every": 5000,
             "validate_every": 5000,
         },
     },
 }
+
+
+def usual_training(task: str) -> TrainingOptions:
+    """What training is like if a task's recipe says nothing of it."""
+    return dataclasses.replace(TrainingOptions(), **USUAL.get(task, {}).get("training", {}))
+
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "transformer": {
@@ -550,10 +556,10 @@ def _check_word2vec(model: Word2VecOptions, training: TrainingOptions, where: st
     ngrams = model.ngrams
     if ngrams and (len(ngrams) != 2 or not 1 <= ngrams[0] <= ngrams[1] <= 100):
         raise UserError(f"{where}: model.ngrams takes the least and the largest length, such as [3, 6], not {list(ngrams)}.")
-    if training.optimiser != "sgd" or training.clip or training.ema:
+    if training.optimiser != "sgd" or training.ema:
         raise UserError(
-            f"{where}: a word2vec model changes only the rows that a batch has read, which needs training.optimiser = 'sgd', "
-            f"training.clip = 0 and training.ema = 0; found {training.optimiser!r}, {training.clip} and {training.ema}."
+            f"{where}: a word2vec model changes only the rows that a batch has read, which needs training.optimiser = 'sgd' "
+            f"and training.ema = 0; found {training.optimiser!r} and {training.ema}."
         )
 
 

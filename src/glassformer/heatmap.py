@@ -26,9 +26,8 @@ def show_translation(console: Console, translator: Translate, answer: Translatio
     if looked is None:
         console.print("This model has no attention: all it knows of the source is the state it began with.", soft_wrap=True)
         return
-    console.print(
-        "What each written token looked at, in % (cross-attention of the last layer, mean of its heads):", soft_wrap=True
-    )
+    heads = ", mean of its heads" if any(x.size(0) > 1 for name, x in trace.items() if name.endswith(".cross.pattern")) else ""
+    console.print(f"What each written token looked at, in % (cross-attention of the last layer{heads}):", soft_wrap=True)
     show(console, looked, written, trace.source)
 
 

@@ -43,7 +43,7 @@ class Recorder:
             return x  # of another model that runs meanwhile
         path = self.paths[module] + name
         if path in self.edits:
-            given, x = x, self.edits[path](x)
+            given, x = x, self._changed(path, x)
             if x is not given:
                 self.edited.add(path)
         self.tensors[path] = x.detach()
@@ -64,12 +64,23 @@ class Recorder:
         whole = self.tensors[path]
         whole[:, row] = x.detach()
         if path in self.edits:
-            found = self.edits[path](whole)
-            if found is not whole:
+            shown = whole.clone()  # an edit may also change what it is shown
+            found = self._changed(path, shown)
+            if found is not shown or not torch.equal(found, whole):
                 self.edited.add(path)
                 x = found[:, row].clone()
                 whole[:, row] = x.detach()
         return x
+
+    def _changed(self, path: str, x: Tensor) -> Tensor:
+        shape, kind = list(x.shape), x.dtype
+        found: Any = self.edits[path](x)
+        if isinstance(found, Tensor) and list(found.shape) == shape and found.dtype == kind:
+            return found
+        gave = f"one of {list(found.shape)}, {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+        raise UserError(
+            f"The edit of {path!r} must return a tensor like the one that it is given, {shape}, {kind}; it returned {gave}."
+        )
 
     def _check_size(self, x: Tensor) -> None:
         storage = x.untyped_storage()

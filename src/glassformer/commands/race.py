@@ -17,12 +17,13 @@ def race(
     out: Annotated[Path | None, typer.Option(help="The race folder; runs/race if not given.")] = None,
     tokens: Annotated[int, typer.Option(min=0, help="How much each trains on; 0: as much as the first recipe would.")] = 0,
     quality: Annotated[float | None, typer.Option(help="… time to which is told; if not given, what all reach.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Judge by the first texts only; 0 for all.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=0, help="Judge by the first texts only; 0 for all.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="Change every recipe: training.batch_tokens=1024")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Train recipes on the same data with the same number of tokens, and compare what came of them."""
     from glassformer.training import race as racing
+    from glassformer.training import standings
 
     folders = [path for path in recipes if path.is_dir()]
     if folders:
@@ -30,15 +31,18 @@ def race(
             raise UserError(
                 f"{folders[0]} is a folder: a race goes on by its folder alone, without recipes, --tokens, --set or --out."
             )
-        finishes, reached = racing.start([], folders[0], [], data_dir, quality=quality)
         where = folders[0]
+        found = racing.start([], where, [], data_dir, quality=quality, limit=limit)
     else:
         where = out or Path("runs") / "race"
-        finishes, reached = racing.start(recipes, where, set or [], data_dir, tokens=tokens, quality=quality, limit=limit)
-    print(_aligned(racing.table(finishes, reached)))
-    if parts := racing.lengths(finishes):
+        found = racing.start(recipes, where, set or [], data_dir, tokens=tokens, quality=quality, limit=limit)
+    print(_aligned(standings.table(found.finishes, found.quality)))
+    parts = standings.lengths(found.finishes)
+    if parts:
         print("\n" + _aligned(parts))
-    print(f"\n{where / 'race.csv'}, curves.csv, lengths.csv and race.svg", flush=True)
+    print("\n" + "\n".join([*found.notes, ""]) if found.notes else "")
+    files = ["curves.csv", *(["lengths.csv"] if parts else []), "race.svg"]
+    print(f"{where / 'race.csv'}, {', '.join(files[:-1])} and {files[-1]}", flush=True)
 
 
 def _aligned(rows: list[dict[str, Any]]) -> str:

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import Recipe, TokenizerOptions, TrainingOptions, Word2VecOptions, WordData
+from glassformer.config import Recipe, TokenizerOptions, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.files import aside, write_text
 from glassformer.interop.folders import check_free, folder_aside
@@ -53,7 +53,7 @@ class WordVectors:
 def read_vectors(path: Path, limit: int = 0) -> WordVectors:
     """The words and vectors of a file, by what it is, not by what it is called; `limit`: no more than the first so many."""
     with _opened(path) as (file, size):
-        head = file.readline(WIDEST * 32)
+        head = file.readline(WIDEST * 32).removeprefix(codecs.BOM_UTF8)
         if header := re.fullmatch(rb"(\d{1,18}) (\d{1,18})\s*", head):
             count, width = int(header[1]), int(header[2])
             binary = _is_binary(file.peek(LONGEST_WORD))
@@ -102,11 +102,12 @@ def _is_text(ahead: bytes) -> bool:
 
 def _check_header(path: Path, count: int, width: int, size: int, binary: bool) -> None:
     least = 2 + 4 * width if binary else 1 + 2 * width  # bytes of a row, at least
+    said = f"{path}: its header says {_many(count, 'word')} of width {width:,}"
     if not 1 <= width <= WIDEST or count < 1:
-        raise UserError(f"{path}: its header says {count:,} words of width {width:,}; allowed are widths of 1 to {WIDEST:,}.")
+        raise UserError(f"{said}; allowed are widths of 1 to {WIDEST:,}.")
     if count * least > size:
         raise UserError(
-            f"{path}: its header says {count:,} words of width {width:,}, which need at least {count * least:,} bytes; "
+            f"{said}, for which it needs at least {count * least:,} bytes; "
             f"the file has {size:,} at most. It is cut short, or the header is wrong."
         )
 
@@ -114,21 +115,28 @@ def _check_header(path: Path, count: int, width: int, size: int, binary: bool) -
 def _text_rows(file: IO[bytes], first: bytes, width: int, path: Path, number: int) -> Iterator[Row]:
     """The rows of a text; `first` is a line that was read before, `number` that of the first row."""
     longest = LONGEST_WORD + 40 * width
-    for raw in _lines(file, first, longest):
+    empty = 0  # the first line of those without anything that may end the file
+    for line, raw in enumerate(_lines(file, first, longest), start=number):
+        place = f"{path}:{line}"
+        if not raw.strip():
+            empty = empty or line
+            continue
+        if empty:
+            raise UserError(f"{path}:{empty}: the line is empty, and more rows follow.")
         if len(raw) > longest:
-            raise UserError(f"{path}:{number}: the line is longer than a word with {width} numbers can be.")
-        word, *numbers = _decoded(raw.rstrip(b" \r\n"), f"{path}:{number}").rsplit(" ", width)
+            raise UserError(f"{place}: the line is longer than a word with {_many(width, 'number')} can be.")
+        word, *numbers = _decoded(raw.rstrip(b" \r\n"), place).rsplit(" ", width)
         if len(numbers) != width:
-            raise UserError(f"{path}:{number}: found {len(numbers)} numbers after the word; the other rows have {width}.")
+            raise UserError(f"{place}: found {_many(len(numbers), 'number')} after the word; the other rows have {width}.")
         if " " in word and _is_number(word.rpartition(" ")[2]):
-            raise UserError(f"{path}:{number}: found more than {width} numbers after the word; the other rows have {width}.")
+            raise UserError(f"{place}: found more than {_many(width, 'number')} after the word; the other rows have {width}.")
         try:
-            vector = np.array(numbers, np.float32)
+            with np.errstate(over="ignore"):  # too large is not finite, which is told below
+                vector = np.array(numbers, np.float32)
         except ValueError as error:
-            raise UserError(f"{path}:{number}: not a row of numbers: {error}.") from None
-        _check_row(word, vector, f"{path}:{number}")
+            raise UserError(f"{place}: not a row of numbers: {error}.") from None
+        _check_row(word, vector, place)
         yield word, vector
-        number += 1
 
 
 def _lines(file: IO[bytes], first: bytes, longest: int) -> Iterator[bytes]:
@@ -144,18 +152,28 @@ def _binary_rows(file: IO[bytes], count: int, width: int, path: Path) -> Iterato
         word = bytearray()
         while (letter := file.read(1)) != b" ":
             if not letter:
-                raise UserError(f"{place}: the file ends here; its header says {count:,} words.")
+                raise UserError(f"{place}: the file ends here; its header says {_many(count, 'word')}.")
             if letter != b"\n" or word:
                 word += letter
             if len(word) > LONGEST_WORD:
                 raise UserError(f"{place}: the word is longer than {LONGEST_WORD:,} bytes. The file is damaged.")
         raw = file.read(4 * width)
         if len(raw) < 4 * width:
-            raise UserError(f"{place}: its vector has {len(raw) // 4} numbers instead of {width}; the file is cut short.")
+            found = _many(len(raw) // 4, "number")
+            raise UserError(f"{place}: its vector has {found} instead of {width}; the file is cut short.")
         vector = np.frombuffer(raw, "<f4").astype(np.float32)
         text = _decoded(bytes(word), place)
         _check_row(text, vector, place)
         yield text, vector
+    if left := sum(len(part) for part in iter(lambda: file.read(1 << 20), b"") if part.strip()):
+        raise UserError(
+            f"{path}: its header says {_many(count, 'word')} of width {width:,}, but after the last of them "
+            f"{_many(left, 'byte')} more {'follows' if left == 1 else 'follow'}. The header is wrong, or the file is damaged."
+        )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _decoded(raw: bytes, place: str) -> str:
@@ -169,7 +187,7 @@ def _check_row(word: str, vector: NDArray[np.float32], place: str) -> None:
     if not word:
         raise UserError(f"{place}: the word is empty.")
     if not np.isfinite(vector).all():
-        raise UserError(f"{place}: the vector of {word!r} has a number that is not finite.")
+        raise UserError(f"{place}: the vector of {word!r} has a number that is not finite, or too large for 32 bits.")
 
 
 def _is_number(text: str) -> bool:
@@ -189,7 +207,7 @@ def _gathered(rows: Iterator[Row], limit: int, announced: int, width: int, path:
     for word, vector in rows:
         read += 1
         if announced and read > announced:
-            raise UserError(f"{path}: its header says {announced:,} words, but there are more.")
+            raise UserError(f"{path}: its header says {_many(announced, 'word')}, but there are more.")
         if word in words:
             continue
         words[word] = None
@@ -201,7 +219,7 @@ def _gathered(rows: Iterator[Row], limit: int, announced: int, width: int, path:
         if limit and not announced and len(words) == limit:
             break
     if read < announced:
-        raise UserError(f"{path}: its header says {announced:,} words, but it has {read:,}. It is cut short.")
+        raise UserError(f"{path}: its header says {_many(announced, 'word')}, but it has {read:,}. It is cut short.")
     if not words:
         raise UserError(f"{path} has no word vector.")
     whole = np.concatenate([*chunks, chunk[:filled]])
@@ -211,6 +229,11 @@ def _gathered(rows: Iterator[Row], limit: int, announced: int, width: int, path:
 def import_vectors(source: Path, out: Path, *, limit: int = 0, force: bool = False, report: Report = lambda line: None) -> None:
     """A file of word vectors → a model folder, whole or not at all."""
     check_free(out, FILES, force)
+    if source.is_dir():
+        raise UserError(
+            f"{source} is a folder; word vectors are imported from a file: word2vec (text or binary), GloVe, fastText. "
+            f"A folder with a model is imported with: glassformer import {source} --out {out}"
+        )
     if not source.is_file():
         raise UserError(
             f"There is no file {source}. What can be imported are word vectors: word2vec (text or binary), GloVe, fastText."
@@ -224,8 +247,10 @@ def import_vectors(source: Path, out: Path, *, limit: int = 0, force: bool = Fal
         write_tensors(part / "model.safetensors", {"input.weight": found.vectors})
         write_text(part / "card.md", _card(out.name, source, found))
     if found.twice:
-        report(f"{found.twice:,} rows were left out: their words had been read before.")
-    report(f"{out}: {len(found.words):,} words, width {found.vectors.size(1)}")
+        one = found.twice == 1
+        rest = "was left out: its word" if one else "were left out: their words"
+        report(f"{_many(found.twice, 'row')} {rest} had been read before.")
+    report(f"{out}: {_many(len(found.words), 'word')}, width {found.vectors.size(1)}")
 
 
 def recipe_of(words: int, width: int) -> Recipe:
@@ -235,7 +260,7 @@ def recipe_of(words: int, width: int) -> Recipe:
         data=WordData(split="spaces"),
         tokenizer=TokenizerOptions(kind="word", vocabulary=min(max(words, 16), 1_000_000), pad="", bos="", eos="", unk=""),
         model=Word2VecOptions(width=width, output=False, subsample=0.0),
-        training=replace(TrainingOptions(), **config.USUAL["vectors"]["training"]),
+        training=config.usual_training("vectors"),
     )
 
 
@@ -243,7 +268,7 @@ def _card(name: str, source: Path, found: WordVectors) -> str:
     lines = (
         f"# {name}: word vectors, imported",
         "",
-        f"- Imported from {source.name}: {len(found.words):,} words, width {found.vectors.size(1)}.",
+        f"- Imported from {source.name}: {_many(len(found.words), 'word')}, width {found.vectors.size(1)}.",
         "- The licence and the text they were learned from are those of their source.",
     )
     return "\n".join(lines) + "\n"
@@ -265,8 +290,9 @@ def export_vectors(task: Task, to: str, out: Path, *, force: bool = False, repor
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}.") from None
     if left := len(words) - len(kept):
-        report(f"{left:,} words with a space or a line end in them were left out: these formats have no way to write them.")
-    report(f"{out}: {len(kept):,} words, width {vectors.size(1)}")
+        rest = "in it was left out" if left == 1 else "in them were left out"
+        report(f"{_many(left, 'word')} with a space or a line end {rest}: these formats have no way to write that.")
+    report(f"{out}: {_many(len(kept), 'word')}, width {vectors.size(1)}")
 
 
 def write_vectors(file: IO[bytes], words: list[str], vectors: Tensor, to: str) -> None:

@@ -22,7 +22,7 @@ from glassformer.server.requests import Asked, Model
 from glassformer.server.shelf import Shelf, read_by
 from glassformer.server.work import Work
 from glassformer.tasks.plane import pca, tsne
-from glassformer.tasks.space import Space, embedding_of, space_of
+from glassformer.tasks.space import NoDirection, Space, embedding_of, space_of
 from glassformer.tasks.vectors import Vectors
 
 _LIMITS = Limits()
@@ -118,7 +118,8 @@ class Atlases:
         """The vectors are those of length 1 that the cosines are of."""
         space = self.of(self.shelf.load(asked.model)).space
         a, b, c = (with_vector(space, word) for word in (asked.a, asked.b, asked.c))
-        found = space.analogy(asked.a, asked.b, asked.c, asked.count)
+        with in_direction():
+            found = space.analogy(asked.a, asked.b, asked.c, asked.count)
         return {
             "a": a.tolist(),
             "b": b.tolist(),
@@ -132,9 +133,9 @@ class Atlases:
         """Which rows of the matrix a word's vector is the mean of: its own alone, unless the model also has n-grams."""
         task: Any = self.shelf.load(asked.model)
         atlas = self.of(task)
-        with_vector(atlas.space, asked.word)
         at = atlas.space.row(asked.word)
         if at is None:
+            with_vector(atlas.space, asked.word)
             sentence = f"The word {asked.word!r} has no row of its own: its vector is made of its n-grams."
             raise bad("no-row", sentence, word=asked.word)
         id = atlas.ids[atlas.space.words[at]]
@@ -177,9 +178,18 @@ def in_words() -> Iterator[None]:
         raise bad("no-embedding", str(error)) from None
 
 
+@contextmanager
+def in_direction() -> Iterator[None]:
+    try:
+        yield
+    except NoDirection as error:
+        raise bad("no-direction", str(error)) from None
+
+
 def with_vector(space: Space, word: str) -> Tensor:
     try:
-        return space.vector(word)
+        with in_direction():
+            return space.vector(word)
     except UserError as error:
         raise bad("unknown-word", str(error), word=word, near=space.spelled_like(word)) from None
 

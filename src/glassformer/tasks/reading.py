@@ -98,10 +98,14 @@ class Reader(Task):
         return (1 - smoothing) * nll - smoothing * log_p.mean(1).sum(), nll.detach()
 
     @torch.inference_mode()
+    def pieces_of(self, text: str) -> list[Token]:
+        """The pieces of a text."""
+        return tokens.read(self.tokenizer, text)
+
     def states(self, text: str) -> tuple[list[Token], Tensor]:
         """Of one text between its marks."""
         begin, end = tokens.mark(self.tokenizer, self.tokenizer.bos), tokens.mark(self.tokenizer, self.tokenizer.eos)
-        read = [begin, *tokens.read(self.tokenizer, text), end]
+        read = [begin, *self.pieces_of(text), end]
         self.check_length(len(read), "The text")
         ids = torch.tensor([[token.id for token in read]])
         states = self.model(ids, torch.zeros_like(ids))[0]

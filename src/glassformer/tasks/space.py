@@ -21,8 +21,12 @@ class Near:
     cosine: float
 
 
+class NoDirection(UserError):
+    """A vector of zeros has no cosine with anything."""
+
+
 class Space:
-    """Words and their vectors (V, D), all brought to length 1: a dot product is a cosine.
+    """Words and their vectors (V, D), all brought to length 1: a dot product is a cosine. One of zeros stays, and is near none.
 
     `normalise` turns a word as typed into a word as the vocabulary has it; `guess` may give a vector to one that is in none.
     """
@@ -36,7 +40,9 @@ class Space:
         guess: Guess = lambda word: None,
     ) -> None:
         self.words = list(words)
-        self.unit = F.normalize(vectors.float(), dim=1)
+        self.unit = unit(vectors.float())
+        self.zero = ~self.unit.any(1)  # (V)
+        self._zeros = set(self.zero.nonzero().flatten().tolist())
         self._rows = {word: row for row, word in enumerate(self.words)}
         self._normalise, self._guess = normalise, guess
 
@@ -44,10 +50,17 @@ class Space:
         """Where a word stands, as typed or as the vocabulary would have it."""
         return self._rows.get(word, self._rows.get(self._normalise(word)))
 
+    def directed(self, word: str) -> int | None:
+        """Where a word stands whose vector is not 0."""
+        row = self.row(word)
+        return None if row in self._zeros else row
+
     def vector(self, word: str) -> Tensor:
         """(D); of a word that is not in the vocabulary an error that names those of nearest spelling."""
         row = self.row(word)
         if row is not None:
+            if row in self._zeros:
+                raise NoDirection(f"The vector of {word!r} is 0 in every place: it has no direction, so no word is near it.")
             return self.unit[row]
         guessed = self._guess(self._normalise(word))
         if guessed is None:
@@ -75,13 +88,24 @@ class Space:
 
     def nearest(self, vector: Tensor, count: int, without: Sequence[str] = ()) -> list[Near]:
         """The words of largest cosine with a vector (D)."""
-        cosines = self.unit @ F.normalize(vector, dim=0)
+        if not vector.any():
+            raise NoDirection("These vectors add up to 0 in every place: that is no direction, so no word is near it.")
+        cosines = (self.unit @ F.normalize(vector, dim=0)).masked_fill(self.zero, -torch.inf)
         for word in without:
             if (row := self.row(word)) is not None:
                 cosines[row] = -torch.inf
         best = cosines.topk(min(count, len(self.words)))
         found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [Near(self.words[row], cosine) for row, cosine in found if cosine > -torch.inf]
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Every row (V, D) brought to length 1; one of zeros stays as it is."""
+    norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    found = vectors / norms.clamp(min=1e-30)
+    odd = ((norms < 1e-15) | norms.isinf()).squeeze(1)  # whose squares are beyond what 32 bits can say
+    found[odd] = F.normalize(vectors[odd].double(), dim=1, eps=1e-300).float()
+    return found
 
 
 def space_of(task: Any) -> Space:

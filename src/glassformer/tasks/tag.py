@@ -190,13 +190,17 @@ class Tag(Reader):
             len(sentences),
         )
 
-    def trace(self, text: str, *, edits: dict[str, Edit] | None = None) -> Trace:
+    def pieces_of(self, text: str) -> list[Token]:
+        """The pieces of each word."""
         pieces: list[Token] = []
         at = 0
         for part in cut(text, [m.start() for m in WORD.finditer(text)]):
             pieces += tokens.read(self.tokenizer, part, at)
             at += len(part)
-        return self.trace_pieces((text,), [pieces], edits)
+        return pieces
+
+    def trace(self, text: str, *, edits: dict[str, Edit] | None = None) -> Trace:
+        return self.trace_pieces((text,), [self.pieces_of(text)], edits)
 
 
 def cut(text: str, starts: Sequence[int]) -> list[str]:

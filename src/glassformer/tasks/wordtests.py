@@ -49,14 +49,14 @@ def evaluate(space: Space, path: Path) -> list[Judged]:
 
 def similarities(space: Space, pairs: Sequence[Pair], name: str) -> Judged:
     """Spearman's ρ between cosines and people's scores."""
-    known = [(space.similarity(a, b), score) for a, b, score in pairs if space.row(a) is not None and space.row(b) is not None]
+    known = [(space.similarity(a, b), score) for a, b, score in pairs if None not in (space.directed(a), space.directed(b))]
     ours, theirs = (np.array(column) for column in zip(*known, strict=True)) if known else (np.empty(0), np.empty(0))
     return Judged(name, "spearman", spearman(ours, theirs), len(known), len(pairs))
 
 
 def analogies(space: Space, questions: Sequence[Question], name: str) -> Judged:
     """How often the word nearest to b − a + c, other than these, is d: the share of right answers to a : b = c : d."""
-    rows = [[space.row(word) for word in question] for question in questions]
+    rows = [[space.directed(word) for word in question] for question in questions]
     known = torch.tensor([each for each in rows if all(row is not None and row < MOST for row in each)], dtype=torch.long)
     unit = space.unit[:MOST]
     right = 0

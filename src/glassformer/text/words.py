@@ -33,6 +33,11 @@ CHINESE = """
 最 不 没 没有 我 你 您 他 她 它 我们 你们 他们 她们 它们 咱们 自己 这 那 这个 那个 这些 那些 这里 那里 哪 哪里 谁 什么 怎么 怎样
 多少 几 为 被 把 给 让 使 从 到 向 对 对于 关于 于 以 用 由 吗 呢 吧 啊 呀 嘛 啦 一个 个 些 上 下 里 中 会 能 可以 要 将 已经 正在
 """
+STEMMERS = """
+arabic armenian basque catalan czech danish dutch dutch_porter english esperanto estonian finnish french german greek hindi
+hungarian indonesian irish italian lithuanian nepali norwegian persian polish porter portuguese romanian russian serbian sesotho
+spanish swedish tamil turkish yiddish
+"""  # those of snowballstemmer 3.1, for when it is not installed
 COHESION = (1, 10, 60, 200)  # of words of one, two, three, four characters
 LEAST = 3  # times a word of several characters is seen
 UNLIKELY = -30.0  # log-probability of a byte
@@ -143,10 +148,12 @@ def stemmer(language: str) -> Callable[[str], str]:
     try:
         import snowballstemmer  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise UserError("data.stemming needs the package snowballstemmer: pip install 'glassformer[words]'") from None
-    known = snowballstemmer.algorithms()
+        snowballstemmer = None
+    known = snowballstemmer.algorithms() if snowballstemmer else STEMMERS.split()
     if language not in known:
         raise UserError(f"data.stemming is {language!r}; there are {', '.join(known)}.")
+    if not snowballstemmer:
+        raise UserError("data.stemming needs the package snowballstemmer: pip install 'glassformer[words]'")
     stem: Callable[[str], str] = snowballstemmer.stemmer(language).stemWord
     return lru_cache(maxsize=100_000)(stem)
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from glassformer.config import BlockOptions
+from glassformer import config
+from glassformer.config import BlockOptions, Word2VecOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
@@ -27,7 +28,7 @@ from glassformer.training.display import Display
 from glassformer.training.film import Recorder
 from glassformer.training.gradients import Gradients
 from glassformer.training.memory import keep_memory
-from glassformer.training.optimiser import OPTIMISERS, rate_at
+from glassformer.training.optimiser import OPTIMISERS, clip_all, clip_rows, rate_at
 from glassformer.training.prefetch import prefetch
 from glassformer.training.work import Work
 from glassformer.weights import named_weights, write_tensors
@@ -42,7 +43,8 @@ class Stopped(Exception):
 
 
 class Trainer:
-    def __init__(self, work: Work, run: Path) -> None:
+    def __init__(self, work: Work, run: Path, alone: bool = True) -> None:
+        self.alone = alone  # not one of a race
         self.work, self.task, self.run = work, work.task, run
         self.recipe, self.options = work.task.recipe, work.task.recipe.training
         self.model = work.task.model
@@ -86,7 +88,8 @@ class Trainer:
             return ""
         if self._ended(progress):
             more = "training.patience" if progress.update < self.options.updates else "training.updates"
-            return f" This run has finished, at update {progress.update:,}; to train on, raise {more} with --set."
+            advice = f"; to train on, raise {more} with --set" if self.alone else ""
+            return f" This run has finished, at update {progress.update:,}{advice}."
         other = f" It was begun with {progress.threads} threads, so rounding may differ." if progress.threads != threads else ""
         return f" Going on from update {progress.update:,}.{other}"
 
@@ -140,8 +143,8 @@ class Trainer:
             group["lr"] = rate * group["factor"]
         per = count if options.optimiser == "adamw" else 1  # plain steps are for every label
         nll = sum(self.gradients.add(batch, per) for batch in batches)
-        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
-        norm = torch.nn.utils.clip_grad_norm_(dense, options.clip or math.inf).item()
+        clip = clip_rows if isinstance(self.recipe.model, Word2VecOptions) else clip_all
+        norm = clip(self.model, options.clip or math.inf)
         if not (math.isfinite(nll) and math.isfinite(norm)):
             self._not_finite(progress, nll, norm)
         self.optimiser.step()
@@ -155,13 +158,19 @@ class Trainer:
     def _not_finite(self, progress: Progress, nll: float, norm: float) -> None:
         place, saved = progress.place, self.checkpoints.updates()
         last = str(self.checkpoints.path(saved[-1])) if saved else "none was saved yet"
-        model = self.recipe.model
-        norm_cure = f", model.norm = 'pre' ({model.norm!r})" if isinstance(model, BlockOptions) else ""
+        model, clip = self.recipe.model, self.options.clip
+        cures = [f"a lower training.rate (now {self.options.rate})", f"a longer training.warmup ({self.options.warmup})"]
+        usual = config.usual_training(self.recipe.task).clip
+        if not 0 < clip <= usual:
+            cures.append(f"training.clip = {usual} ({clip})")
+        if isinstance(model, Word2VecOptions):
+            cures.append(f"a smaller training.batch_tokens ({self.options.batch_tokens})")
+        if isinstance(model, BlockOptions) and model.norm != "pre":
+            cures.append(f"model.norm = 'pre' ({model.norm!r})")
         raise UserError(
             f"At update {progress.update} the loss is {nll} and the gradient norm {norm}: the run cannot go on.\n"
             f"Batch: epoch {place.epoch}, window {place.window}, number {place.batch}. Last good checkpoint: {last}.\n"
-            f"Usual cures: a lower training.rate (now {self.options.rate}), a longer training.warmup ({self.options.warmup}), "
-            f"training.clip = 1.0 ({self.options.clip}){norm_cure}."
+            f"Usual cures: {', '.join(cures)}."
         )
 
     def _validate(self, progress: Progress) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from glassformer.config import TrainingOptions
 from glassformer.errors import UserError
@@ -39,6 +39,37 @@ def sgd(model: nn.Module, options: TrainingOptions) -> torch.optim.SGD:
 
 
 OPTIMISERS: dict[str, Callable[[nn.Module, TrainingOptions], torch.optim.Optimizer]] = {"adamw": adamw, "sgd": sgd}
+
+
+def clip_all(model: nn.Module, most: float) -> float:
+    """Makes the gradient of all parameters shorter if it is longer than `most`; the norm it had."""
+    given = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
+    return torch.nn.utils.clip_grad_norm_(given, most).item()
+
+
+def clip_rows(model: nn.Module, most: float) -> float:
+    """Makes the gradient of every row shorter that is longer than `most`; the largest norm of one, or more.
+
+    A batch of word2vec sums the steps that its pairs would take one after another. Where a word stands in it many times, as in a
+    text of few words, they all start from the same place, and together they would go far beyond where each alone would stop.
+    """
+    norms = [_clip_rows(parameter, most) for parameter in model.parameters() if parameter.grad is not None]
+    return max(norms, default=0.0)
+
+
+def _clip_rows(matrix: nn.Parameter, most: float) -> float:
+    gradient = matrix.grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        parts: Tensor = torch.linalg.vector_norm(gradient._values(), dim=1)
+        at_most = parts.new_zeros(matrix.size(0)).index_add_(0, gradient._indices()[0], parts).max().item()
+        if at_most <= most:
+            return at_most
+        matrix.grad = gradient.coalesce()
+        gradient = matrix.grad.values()
+    norms = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+    gradient.mul_((most / norms).clamp(max=1.0))
+    return norms.max().item()
 
 
 def _groups(model: nn.Module, options: TrainingOptions) -> list[dict[str, Any]]:

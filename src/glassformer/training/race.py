@@ -1,23 +1,22 @@
 """A race: several recipes trained on the same data with the same number of tokens, and what came of each.
 
 A race folder holds `race.json` (what was asked for), `NAME.toml` (every recipe as it is run), `NAME/` (its run folder), and in
-the end race.csv, curves.csv, lengths.csv and race.svg. Whatever stopped it, it goes on from there.
+the end race.csv, curves.csv, lengths.csv and race.svg. Whatever stopped it, it goes on from there, as it was begun.
 """
 
-import csv
 import dataclasses
-import io
 import json
 import shutil
 import statistics
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from glassformer import charts, config
-from glassformer.config import Recipe
+from glassformer import config
+from glassformer.config import PairData, Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
@@ -25,12 +24,15 @@ from glassformer.tasks import registry
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find as find_corpus
 from glassformer.training.checkpoints import Progress
-from glassformer.training.judging import QUALITY, Judgement, judge, length_edges
-from glassformer.training.run import LOCK, anchored, going_on_with, prepare_run, say, train_in
+from glassformer.training.judging import Measure, judge, of_pieces, quality
+from glassformer.training.labels import TagWork
+from glassformer.training.pairs import PairWork
+from glassformer.training.run import LOCK, anchored, differences, going_on_with, prepare_run, say, train_in
+from glassformer.training.standings import Finish, on_the_same_texts, write_results
 from glassformer.training.work import Find, Work
 
 MEASURED = 40  # batches that tokens per update are counted on
-VALIDATIONS = 12  # of each run: the points of its curve
+VALIDATIONS = 12  # of each run, at most: the points of its curve
 
 
 @dataclass(frozen=True)
@@ -41,30 +43,16 @@ class Asked:
     tokens: int
     quality: float | None
     limit: int
+    recipes: dict[str, str] = field(default_factory=dict)  # by name, as TOML, before they were given the same tokens
+    updates: dict[str, int] = field(default_factory=dict)  # those that make up the tokens
+    dev_left_out: int = 0  # dev texts that some of the models cannot read
 
 
 @dataclass(frozen=True)
-class Finish:
-    """What came of one recipe."""
-
-    name: str
-    recipe: Recipe
-    parameters: int
-    progress: Progress
-    curve: list[dict[str, float]]  # update, tokens, seconds and quality of each validation
-    speed: float  # tokens a second while training
-    judgement: Judgement | None
-
-    @property
-    def best(self) -> float:
-        return max((point["quality"] for point in self.curve), default=float("nan"))
-
-    @property
-    def score(self) -> float | None:
-        return self.judgement.score(self.judgement.answers) if self.judgement else None
-
-    def seconds_to(self, quality: float) -> float | None:
-        return next((point["seconds"] for point in self.curve if point["quality"] >= quality), None)
+class Race:
+    finishes: list[Finish]
+    quality: float  # whose time is told
+    notes: list[str]  # what the tables are about
 
 
 def start(
@@ -75,21 +63,30 @@ def start(
     *,
     tokens: int = 0,
     quality: float | None = None,
-    limit: int = 0,
-) -> tuple[list[Finish], float]:
-    """`glassformer race`: begins a race, or goes on with the one in the folder `out`; what came of it, and the quality whose
-    time is told: `quality`, or what the weakest reached at its best."""
+    limit: int | None = None,
+) -> Race:
+    """`glassformer race`: begins a race, or goes on with the one in the folder `out`; without a `quality` the time is told to
+    what the weakest reached at its best."""
     near = recipes[0].resolve().parent if recipes else None
     find: Find = lambda name: find_corpus(name, data_dir, near)  # noqa: E731
-    asked = _begin(recipes, out, overrides, find, tokens, quality, limit) if recipes else read_race(out)
+    if recipes:
+        _check_paths(recipes, out)
+        given = {path.stem: anchored(config.read(path, overrides), path.resolve().parent) for path in recipes}
+        check_shared(given)
+        asked = _same(out, given, tokens) if (out / "race.json").exists() else _begin(given, out, find, tokens, quality, limit)
+    else:
+        asked = read_race(out)
+    asked = _kept(asked, out, quality, limit)
+    _check_unchanged(asked, out)
     with going_on_with(f"glassformer race {out}"):
         finishes = [
             _run(name, out, find, f"{number} of {len(asked.names)}", asked) for number, name in enumerate(asked.names, start=1)
         ]
-    wanted = quality if quality is not None else asked.quality
-    reached = min(finish.best for finish in finishes) if wanted is None else wanted
+    finishes, notes = on_the_same_texts(finishes, asked.dev_left_out)
+    measure = finishes[0].measure
+    reached = measure.worst([finish.best for finish in finishes]) if asked.quality is None else asked.quality
     write_results(out, finishes, reached)
-    return finishes, reached
+    return Race(finishes, reached, notes)
 
 
 def read_race(out: Path) -> Asked:
@@ -102,6 +99,22 @@ def read_race(out: Path) -> Asked:
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{out / 'race.json'} cannot be read: {error}. Begin the race anew with another --out.") from None
+
+
+def _kept(asked: Asked, out: Path, quality: float | None, limit: int | None) -> Asked:
+    """With another --quality or --limit, which change what is told and not what is trained, and are asked for from now on."""
+    now = dataclasses.replace(
+        asked,
+        quality=asked.quality if quality is None else quality,
+        limit=asked.limit if limit is None else limit,
+    )
+    if now != asked:
+        _write(now, out)
+    return now
+
+
+def _write(asked: Asked, out: Path) -> None:
+    write_text(out / "race.json", json.dumps(dataclasses.asdict(asked), indent=1) + "\n")
 
 
 def check_shared(recipes: dict[str, Recipe]) -> None:
@@ -123,54 +136,117 @@ def check_shared(recipes: dict[str, Recipe]) -> None:
                 f"The recipes of a race share their data; {name} differs from {first} in {', '.join(different)}. "
                 "Make them the same, for instance with --set."
             )
+    _check_measure(recipes)
     data = recipes[first].data
     if not data.dev and not getattr(data, "dev_share", 0):
         raise UserError("A race is judged by the dev data, and these recipes have none: give data.dev.")
 
 
-def _begin(
-    paths: Sequence[Path], out: Path, overrides: list[str], find: Find, tokens: int, quality: float | None, limit: int
-) -> Asked:
+def _check_measure(recipes: dict[str, Recipe]) -> None:
+    """All are measured by the same, on the same dev texts."""
+    first, *others = recipes.values()
+    kept = {"training.bleu_sentences"} if isinstance(first.data, PairData) else set()
+    if of_pieces(first.task, first.training.bleu_sentences):
+        kept |= {"model.max_length"} if first.task == "fill" else set()
+        kept |= {f"tokenizer.{key}" for key in dataclasses.asdict(first.tokenizer)}
+    for name, other in zip(list(recipes)[1:], others, strict=True):
+        if different := sorted(differences(first, other) & kept):
+            raise UserError(
+                f"The recipes of a race are measured alike; {name} differs from {next(iter(recipes))} in {', '.join(different)}, "
+                "so what a validation says of them could not be compared. Make them the same, for instance with --set."
+            )
+
+
+def _check_paths(paths: Sequence[Path], out: Path) -> None:
     if len({path.stem for path in paths}) < len(paths):
         raise UserError("The recipes of a race are told apart by their file names; two of these have the same.")
+    if len(paths) == 1 and not paths[0].exists():
+        raise UserError(f"There is neither a recipe nor a race folder {paths[0]}. Begin a race: glassformer race A.toml B.toml")
     if len(paths) < 2:
         raise UserError(f"A race needs two recipes at least; found {len(paths)}. One alone is trained with: glassformer train")
-    recipes = {path.stem: anchored(config.read(path, overrides), path.resolve().parent) for path in paths}
-    check_shared(recipes)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; a race needs a folder.")
-    if (out / "race.json").exists():
-        asked = read_race(out)
-        if asked.names != list(recipes) or (tokens and tokens != asked.tokens):
+
+
+def _same(out: Path, recipes: dict[str, Recipe], tokens: int) -> Asked:
+    """The race in this folder, if it is the one that is asked for."""
+    asked = read_race(out)
+    different = [f"--tokens ({asked.tokens:,} there, {tokens:,} here)"] if tokens and tokens != asked.tokens else []
+    if asked.names != list(recipes):
+        different = [f"the recipes ({', '.join(asked.names)} there)"]
+    elif asked.recipes:
+        for name, recipe in recipes.items():
+            changed = sorted(differences(_recipe(asked, name), recipe))
+            different += [f"{key} of {name}" for key in changed]
+    if different:
+        raise UserError(
+            f"{out} is another race: what differs is {', '.join(different)}.\n"
+            f"Go on with it as it was begun: glassformer race {out}\nOr begin this one elsewhere: --out {out}-2"
+        )
+    return asked
+
+
+def _recipe(asked: Asked, name: str) -> Recipe:
+    return config.from_dict(tomllib.loads(asked.recipes[name]), name)
+
+
+def _check_unchanged(asked: Asked, out: Path) -> None:
+    for name in asked.recipes:
+        path = out / f"{name}.toml"
+        if changed := sorted(differences(with_updates(_recipe(asked, name), asked.updates[name]), config.read(path))):
             raise UserError(
-                f"{out} is another race: of {', '.join(asked.names)} with {asked.tokens:,} tokens. "
-                f"Go on with it: glassformer race {out}\nOr begin this one elsewhere: --out {out}-2"
+                f"{path} was changed after the race had begun, in {', '.join(changed)}: it would no longer be one race. "
+                "Undo that, or begin another race with the new recipe and another --out."
             )
-        return dataclasses.replace(asked, quality=quality if quality is not None else asked.quality, limit=limit)
+
+
+def with_updates(recipe: Recipe, updates: int) -> Recipe:
+    """The recipe as a race runs it: all that depends on how long it trains made to fit."""
+    every = -(-updates // VALIDATIONS)
+    warmup = min(recipe.training.warmup, max(1, updates // 4))
+    training = dataclasses.replace(recipe.training, updates=updates, validate_every=every, patience=0, warmup=warmup)
+    return dataclasses.replace(recipe, training=training)
+
+
+def _begin(recipes: dict[str, Recipe], out: Path, find: Find, tokens: int, quality: float | None, limit: int | None) -> Asked:
     if out.is_dir() and any(out.iterdir()) and not (out / ".race").exists():
         raise UserError(f"{out} is not a race folder, and not empty; choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / ".race", "")  # marks the folder as ours before anything is in it
     rates: dict[str, float] = {}
+    readable: dict[str, list[Any]] = {}
     for name, recipe in recipes.items():
         say(f"{name}: preparing")
         shutil.rmtree(out / name, ignore_errors=True)  # what a race that never began has left
         (out / name).mkdir()
         (out / name / LOCK).touch()  # what a training knows its folder by
-        rates[name] = tokens_per_update(prepare_run(recipe, out / name, find, lambda words: None))
+        work = prepare_run(recipe, out / name, find, lambda words: None)
+        rates[name] = tokens_per_update(work)
+        if isinstance(work, PairWork | TagWork):
+            readable[name] = list(work.dev)
+    left_out = share_dev(out, readable) if readable else 0
     first = next(iter(recipes))
     tokens = tokens or round(rates[first] * recipes[first].training.updates)
+    updates = {name: max(1, round(tokens / rates[name])) for name in recipes}
     for name, recipe in recipes.items():
-        updates = max(1, round(tokens / rates[name]))
-        every = max(1, updates // VALIDATIONS)
-        training = dataclasses.replace(recipe.training, updates=updates, validate_every=every, patience=0)
-        warm = min(training.warmup, max(1, updates // 4))
-        write_text(
-            out / f"{name}.toml", config.to_toml(dataclasses.replace(recipe, training=dataclasses.replace(training, warmup=warm)))
-        )
-    asked = Asked(list(recipes), tokens, quality, limit)
-    write_text(out / "race.json", json.dumps(dataclasses.asdict(asked), indent=1) + "\n")  # last: the race is whole
+        write_text(out / f"{name}.toml", config.to_toml(with_updates(recipe, updates[name])))
+    texts = {name: config.to_toml(recipe) for name, recipe in recipes.items()}
+    asked = Asked(list(recipes), tokens, quality, limit or 0, texts, updates, left_out)
+    _write(asked, out)  # last: the race is whole
     return asked
+
+
+def share_dev(out: Path, readable: dict[str, list[Any]]) -> int:
+    """Has every run validate by those dev texts that all models can read; how many that leaves out."""
+    shared = set.intersection(*map(set, readable.values()))
+    if not shared:
+        raise UserError("There is no dev text that all of these recipes can read: each is longer than some model.max_length.")
+    for name, texts in readable.items():
+        path = out / name / "prepared" / "dev.json"
+        total = len(json.loads(path.read_text(encoding="utf-8")))
+        kept = [text for text in texts if text in shared]
+        write_text(path, json.dumps([text if isinstance(text, tuple) else dataclasses.astuple(text) for text in kept]))
+    return total - len(kept)
 
 
 def tokens_per_update(work: Work) -> float:
@@ -182,7 +258,7 @@ def tokens_per_update(work: Work) -> float:
 def _run(name: str, out: Path, find: Find, which: str, asked: Asked) -> Finish:
     say(f"{name}, {which}")
     recipe = config.read(out / f"{name}.toml")
-    work, progress = train_in(out / name, recipe, find)
+    work, progress = train_in(out / name, recipe, find, alone=False)
     task = registry.load(out / name)
     return Finish(
         name,
@@ -194,87 +270,15 @@ def _run(name: str, out: Path, find: Find, which: str, asked: Asked) -> Finish:
     )
 
 
-def read_log(run: Path, recipe: Recipe, progress: Progress) -> tuple[list[dict[str, float]], float]:
+def read_log(run: Path, recipe: Recipe, progress: Progress) -> tuple[Measure, list[dict[str, float]], float]:
     """The quality at each validation, and the median speed."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    _, quality = QUALITY[recipe.task]
     per_update = progress.tokens / max(1, progress.update)
+    validations = [entry for entry in lines if any(key.startswith("dev_loss") for key in entry)]
+    judged = [quality(recipe.task, entry) for entry in validations]
     curve = [
-        {"update": e["update"], "tokens": round(e["update"] * per_update), "seconds": e["seconds"], "quality": quality(e)}
-        for e in lines
-        if any(key.startswith("dev_loss") for key in e)
+        {"update": e["update"], "tokens": round(e["update"] * per_update), "seconds": e["seconds"], "quality": value}
+        for e, (_, value) in zip(validations, judged, strict=True)
     ]
     speeds = [entry["tokens_per_second"] for entry in lines if "tokens_per_second" in entry]
-    return curve, statistics.median(speeds) if speeds else progress.tokens / max(progress.seconds, 1e-9)
-
-
-# -- what is written
-
-
-def table(finishes: Sequence[Finish], quality: float) -> list[dict[str, Any]]:
-    measure = QUALITY[finishes[0].recipe.task][0]
-    rows = []
-    for finish in finishes:
-        row: dict[str, Any] = {"recipe": finish.name, "model": finish.recipe.model.kind, "parameters": finish.parameters}
-        row |= {"tokens": finish.progress.tokens, "updates": finish.progress.update}
-        row |= {"seconds": round(finish.progress.seconds, 1), "tokens/s": round(finish.speed)}
-        row[f"best dev {measure}"] = round(finish.best, 4)
-        if finish.judgement:
-            row[f"final {finish.judgement.measure}"] = round(finish.score or 0.0, 4)
-        reached = finish.seconds_to(quality)
-        row[f"seconds to {measure} {quality:.4g}"] = "" if reached is None else reached
-        rows.append(row)
-    return rows
-
-
-def lengths(finishes: Sequence[Finish]) -> list[dict[str, Any]]:
-    """Quality against the length of what is read, in parts with about as many texts."""
-    judged = [(finish.name, finish.judgement) for finish in finishes if finish.judgement]
-    if not judged:
-        return []
-    edges = length_edges([each.length for each in judged[0][1].answers])
-    return [
-        {"recipe": name, "from": low, "to": high - 1, "texts": count, judgement.measure: "" if score is None else round(score, 4)}
-        for name, judgement in judged
-        for (count, score), low, high in zip(judgement.by_length(edges), edges, edges[1:], strict=False)
-    ]
-
-
-def write_results(out: Path, finishes: Sequence[Finish], quality: float) -> None:
-    write_csv(out / "race.csv", table(finishes, quality))
-    write_csv(out / "curves.csv", [{"recipe": f.name, **point} for f in finishes for point in f.curve])
-    parts = lengths(finishes)
-    if parts:
-        write_csv(out / "lengths.csv", parts)
-    write_text(out / "race.svg", picture(finishes, parts))
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    made = io.StringIO()
-    writer = csv.DictWriter(made, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, made.getvalue())
-
-
-def picture(finishes: Sequence[Finish], parts: list[dict[str, Any]]) -> str:
-    measure = QUALITY[finishes[0].recipe.task][0]
-    drawn = [
-        charts.Chart(
-            f"{measure} while training",
-            what,
-            measure,
-            [charts.Line(f.name, [(point[key], point["quality"]) for point in f.curve]) for f in finishes],
-        )
-        for key, what in (("tokens", "tokens"), ("seconds", "seconds"))
-    ]
-    if parts:
-        labels = list(dict.fromkeys(f"{row['from']}–{row['to']}" for row in parts))
-        score = next(reversed(parts[0]))
-        grouped: dict[str, list[tuple[float, float]]] = {}
-        for row in parts:
-            if row[score] != "":
-                grouped.setdefault(row["recipe"], []).append((labels.index(f"{row['from']}–{row['to']}"), row[score]))
-        lines = [charts.Line(name, points) for name, points in grouped.items()]
-        drawn.append(charts.Chart(f"{score} and length", "words of the source", score, lines, labels=labels))
-    return charts.svg(drawn)
+    return judged[0][0], curve, statistics.median(speeds) if speeds else progress.tokens / max(progress.seconds, 1e-9)

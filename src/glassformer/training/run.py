@@ -60,8 +60,9 @@ def start(recipe_path: Path, out: Path | None, overrides: list[str], data_dir: P
     say(f"Try it: glassformer {command} --model {run} …    or: glassformer evaluate --model {run}")
 
 
-def train_in(run: Path, recipe: Recipe, find: Find) -> tuple[Work, Progress]:
-    """Trains in a run folder, from the beginning or from where it stopped; leaves the model and its card there."""
+def train_in(run: Path, recipe: Recipe, find: Find, *, alone: bool = True) -> tuple[Work, Progress]:
+    """Trains in a run folder, from the beginning or from where it stopped; leaves the model and its card there. A run that is
+    not `alone` is one of a race, and not to be trained longer than the others."""
     _check_folder(run, recipe)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def train_in(run: Path, recipe: Recipe, find: Find) -> tuple[Work, Progress]:
     with _lock(run):
         write_text(run / "recipe.toml", config.to_toml(recipe))
         work = prepare_run(recipe, run, find, say)
-        trainer = Trainer(work, run)
+        trainer = Trainer(work, run, alone)
         progress = trainer.train()
         write_card(run, work, progress)
         if trainer.signal:  # it came when there was nothing left to stop here, but perhaps in what called this
@@ -151,7 +152,7 @@ def _check_folder(run: Path, recipe: Recipe) -> None:
         raise UserError(f"{run} holds a finished model without checkpoints to go on from; train anew with another --out.")
     if not (run / "prepared" / "train.json").exists():
         return  # nothing came of it yet, for instance because its corpus was not found: the recipe may be mended
-    changed = sorted(_differences(config.read(saved), recipe) - MAY_CHANGE)
+    changed = sorted(differences(config.read(saved), recipe) - MAY_CHANGE)
     if changed:
         raise UserError(
             f"{run} was begun with another recipe; these differ: {', '.join(changed)}.\n"
@@ -159,7 +160,9 @@ def _check_folder(run: Path, recipe: Recipe) -> None:
         )
 
 
-def _differences(old: Recipe, new: Recipe) -> set[str]:
+def differences(old: Recipe, new: Recipe) -> set[str]:
+    """The keys in which two recipes differ."""
+
     def flat(recipe: Recipe) -> dict[str, object]:
         tree = dataclasses.asdict(recipe)
         return {

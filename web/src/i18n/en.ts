@@ -304,6 +304,7 @@ export const en = {
     "unknown-token": "The vocabulary has no such token.",
     "no-embedding": "This model has no vectors of words to look at.",
     "unknown-word": "The vocabulary has no such word.",
+    "no-direction": "This vector is 0 in every place: it has no direction, so nothing is near it.",
     "no-row": "This word has no row of its own in the matrix.",
     "too-few": "There are too few words for a map.",
     "unknown-map": "The server does not know this map. Ask for it again.",

@@ -298,6 +298,7 @@ export const zh: Words = {
     "unknown-token": "词表里没有这个词元。",
     "no-embedding": "这个模型没有可看的词向量。",
     "unknown-word": "词表里没有这个词。",
+    "no-direction": "这个向量处处为 0，没有方向，因此没有与它相近的词。",
     "no-row": "这个词在矩阵里没有自己的一行。",
     "too-few": "词太少，画不成图。",
     "unknown-map": "服务器不认识这张图。请重新计算。",

@@ -155,11 +155,11 @@ def name_of(activation: object) -> str:
 
 
 def shown(x: float) -> str:
+    if x == 0 or 1e-3 <= abs(x) < 1e5:
+        return f"{x:.4f}".replace("-", "−")
     if math.isinf(x):
         return "−∞" if x < 0 else "∞"
-    if x and not 1e-3 <= abs(x) < 1e5:
-        return f"{x:.3e}".replace("-", "−")
-    return f"{x:.4f}".replace("-", "−")
+    return f"{x:.3e}".replace("-", "−")
 
 
 def listed(show: Callable[..., str], between: str, *columns: list[float]) -> str:

@@ -68,7 +68,7 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/notation", tags=["models"])
     async def rows() -> Response:
         """What the named tensors are: shape, equation, and label in English and Chinese."""
-        return as_json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, work.limits)
+        return as_json({"rows": notation.rows()}, work.limits)
 
     @app.post("/api/tokenize", tags=["models"])
     async def tokenize(asked: ToTokenize) -> Response:
@@ -138,10 +138,6 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/{path:path}", include_in_schema=False)
     def files(path: str) -> Response:
         return page.serve(path)
-
-
-def _row(row: notation.Notation) -> dict[str, str]:
-    return {"shape": row.shape, "equation": row.equation, "english": row.english, "chinese": row.chinese}
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -1,6 +1,6 @@
 /** What the page has got from the server: the models, the notation, and the trace of the text as it stands. */
 
-import { api, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
+import { api, exported, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
 import { place } from "./place.svelte";
 
 const GO_ON = 12; // tokens a language model writes unless the person says otherwise
@@ -57,6 +57,7 @@ class Session {
       }
       if (!place.text) place.text = this.model?.examples[0] ?? "";
       if (!place.second) place.second = this.model?.seconds?.[0] ?? "";
+      if (exported) place.off = []; // there is no model to switch them off in
       const missing = this.problem;
       await this.run();
       this.problem ??= missing;

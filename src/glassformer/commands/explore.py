@@ -33,7 +33,9 @@ def explore(
     engine: Engine = "auto",
     export: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write the page of one pass over --text here, for any web server, instead of serving it."),
+        typer.Option(
+            metavar="DIR", help="Write the page of one pass over --text here, for any web server, instead of serving it."
+        ),
     ] = None,
     text: Annotated[str | None, typer.Option(help="With --export: what the model reads.")] = None,
     second: Annotated[str | None, typer.Option(help="With --export: the text to compare it with, if the model compares.")] = None,

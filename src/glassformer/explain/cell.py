@@ -18,7 +18,7 @@ Found = tuple[str, dict[str, Any], float, list[str]]  # equation, terms, result,
 
 
 class Around:
-    """The tensors of a pass and the weights of its model as arrays, each looked up once: a person opens one cell, an export all."""
+    """The tensors of a pass and the weights of its model as arrays, each looked up once: an export opens all cells."""
 
     def __init__(self, model: nn.Module, trace: Trace) -> None:
         self.model, self.trace = model, trace

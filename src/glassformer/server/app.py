@@ -55,6 +55,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     _add_tensors(app, work, reading)
     runs.add(app, work, reading)
     _add_page(app)
+    app.state.work = work
     return app
 
 
@@ -87,6 +88,11 @@ def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
         """One pass over a text: an id, the tokens with the characters they cover, the answer, and the shape and range of every
         tensor."""
         return as_json(await gate.run(lambda: work.trace(asked)), work.limits)
+
+    @app.get("/api/trace/{id}", tags=["traces"])
+    async def told(id: TraceId) -> Response:
+        """What was told of a pass that is kept, such as one that a notebook shows."""
+        return as_json(work.told(id), work.limits)
 
     @app.post("/api/trace/{id}/edit", tags=["traces"])
     async def edit(id: TraceId, asked: ToEdit) -> Response:

@@ -65,7 +65,9 @@ def export(
     index = built_page()
     limits = Limits()
     if len(text) > limits.characters or len(second or "") > limits.characters:
-        raise UserError(f"The text is {max(len(text), len(second or '')):,} characters long; at most {limits.characters:,} are read.")
+        raise UserError(
+            f"The text is {max(len(text), len(second or '')):,} characters long; at most {limits.characters:,} are read."
+        )
     work = Work(Shelf([model], limits, engine), limits)
     (id,) = work.shelf.folders()
     try:
@@ -85,8 +87,8 @@ def built_page() -> str:
         index = (page.FOLDER / "index.html").read_text(encoding="utf-8")
     except OSError:
         raise UserError("The page is not built: cd web && npm install --no-save && npm run build") from None
-    policy = "; ".join(rule for rule in POLICY.split("; ") if not rule.startswith("frame-ancestors"))  # not for a page to say
-    marks = f'<meta name="glassformer-export" content="{FORMAT}" />\n    <meta http-equiv="Content-Security-Policy" content="{policy}" />'
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}" />'
+    marks = f'<meta name="glassformer-export" content="{FORMAT}" />\n    {policy}'
     index = index.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {marks}', 1)
     return index.replace('<div id="page"></div>', f'<div id="page"><p>{_SERVED}</p></div>', 1)
 
@@ -167,7 +169,10 @@ class Recording:
         self.reply("words", {side: self.words(side) for side in sides})
         texts = [text] if second is None else [text, second]
         cut = [{"text": each, "side": side} for each in texts for side in sides]
-        self.reply("tokenize", [{**ask, "told": self.work.tokenize(ToTokenize(model=self.model, **ask))} for ask in cut])
+        self.reply(
+            "tokenize",
+            [{**ask, "told": self.work.tokenize(ToTokenize.model_validate({"model": self.model, **ask}))} for ask in cut],
+        )
 
     def words(self, side: str) -> list[list[Any]]:
         """The whole vocabulary: the text of each id, and whether it is a mark."""
@@ -197,11 +202,11 @@ class Recording:
         """The logit lens over every prediction, where there is a residual stream; else how far gradients reach, in a recurrent
         model."""
         if any(notation.describe(name).name == "recurrent.hidden" for name in trace):
-            asked = ToReach(model=self.model)
+            asked = ToReach.model_validate({"model": self.model})
             self.reply("distance", {"asked": asked.length, "told": reach(self.work, asked)})
         if not any(notation.describe(name).name == "block.resid_post" for name in trace):
             return
-        first = through_the_lens(self.work, told["id"], ToLens())
+        first = through_the_lens(self.work, told["id"], ToLens(place=None))
         for place in range(len(first["predictions"])):
             self.reply(f"lens-{place}", through_the_lens(self.work, told["id"], ToLens(place=place)))
 
@@ -266,7 +271,7 @@ class Recording:
 
 
 def bare(cell: Cell, weights: set[str]) -> list[Any]:
-    """Equation, terms, result and steps, ready for JSON; of operands where they are. The weights among them are added to the set."""
+    """Equation, terms, result and steps, ready for JSON; of operands where they are. The set gets the weights among them."""
 
     def told(term: Any) -> Any:
         if isinstance(term, float):

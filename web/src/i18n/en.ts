@@ -332,6 +332,7 @@ export const en = {
     "broken-film": "This film cannot be read: it was cut short or changed.",
     "broken-log": "The log of this run cannot be read.",
     internal: "Something went wrong in the server. It keeps running; its window says more.",
+    "notebook-gone": "The notebook no longer has this pass. Run its cell again; to try again here computes a new one.",
     "export-only": "This is an export of one pass: that would need the model. Install Glassformer and run `glassformer explore` for the rest.",
     "export-file": "A file of this export cannot be read. Is its web server still running, and the folder whole?",
     status: "The server could not answer.",

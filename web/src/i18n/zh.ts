@@ -326,6 +326,7 @@ export const zh: Words = {
     "broken-film": "这个影片无法读取：文件不完整，或被改动过。",
     "broken-log": "这次训练的日志无法读取。",
     internal: "服务器内部出错，但仍在运行；它的窗口里有更多说明。",
+    "notebook-gone": "笔记本里已没有这次计算。请重新运行那个单元格；在这里再试一次会重新计算。",
     "export-only": "这是一次计算的导出，里面没有模型，无法回答这个请求。请安装 Glassformer，运行 `glassformer explore`。",
     "export-file": "导出的文件夹里有文件无法读取。网页服务器还在运行吗？文件夹完整吗？",
     status: "服务器无法回答。",

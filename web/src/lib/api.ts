@@ -97,7 +97,7 @@ export interface Trace {
   text: string;
   second: string | null;
   to: string | null;
-  seconds: number;
+  seconds: number | null; // null if the server did not make it
   source: Token[];
   target: Token[];
   answer: Answer;
@@ -295,6 +295,7 @@ export const api = {
   models: () => get<Models>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
+  kept: (id: string) => get<Trace>(`api/trace/${part(id)}`),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
   cell: (id: string, name: string, index: number[], signal?: AbortSignal) =>
     post<Cell>(`api/trace/${part(id)}/cell`, { name, index }, signal),

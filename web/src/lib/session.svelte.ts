@@ -68,7 +68,7 @@ class Session {
   }
 
   private get asked(): string {
-    return JSON.stringify([place.model, place.text, place.second, place.to, place.more]);
+    return JSON.stringify([place.model, place.text, place.second, place.to, place.more, place.trace]);
   }
 
   /** When the person goes back, or changes the address, what is shown follows. */
@@ -94,7 +94,7 @@ class Session {
     try {
       const ask = { model: model.id, text: place.text, to: place.to || null, second: model.task === "compare" ? place.second : null };
       const more = model.task === "language" ? { max_tokens: place.more < 0 ? GO_ON : place.more } : {};
-      const trace = await api.trace(ask, more);
+      const trace = (await this.kept(model, turn)) ?? (await api.trace(ask, more));
       if (turn !== this.turn) return;
       const edits = asEdits(place.off).filter((edit) => edit.kind === "head-off" && `${edit.path}.pattern` in trace.tensors);
       const edited = edits.length ? await api.edit(trace.id, edits) : null;
@@ -105,6 +105,25 @@ class Session {
       if (turn === this.turn) this.report(error);
     } finally {
       if (turn === this.turn) this.busy = false;
+    }
+  }
+
+  /** The pass that the link names, if there is one and it is of this model and text. */
+  private async kept(model: Model, turn: number): Promise<Trace | null> {
+    if (!place.trace) return null;
+    const leave = () => {
+      if (turn !== this.turn) return;
+      place.trace = "";
+      this.ran = this.asked;
+    };
+    try {
+      const found = await api.kept(place.trace);
+      if (found.model === model.id && found.text === place.text) return found;
+      leave();
+      return null;
+    } catch (error) {
+      leave(); // who tries again gets a new pass
+      throw error instanceof Refusal && ["expired", "unknown-trace"].includes(error.code) ? new Refusal("notebook-gone", error.message) : error;
     }
   }
 

@@ -1,5 +1,6 @@
 """What the API computes, without HTTP: traces, edits, distributions and trees as dicts ready for JSON."""
 
+import copy
 import math
 import time
 import weakref
@@ -54,7 +55,9 @@ class Work:
     def adopt(self, model: str, task: Any, trace: Trace) -> dict[str, Any]:
         """The same of a trace that was made elsewhere, by a model that the shelf has under this id."""
         edits = {"edits": trace.about["edits"]} if "edits" in trace.about else {}
-        return self._keep(model, task, trace, None, **edits)
+        kept = copy.copy(trace)  # of the same tensors
+        kept.made_by = None
+        return self._keep(model, task, kept, None, **edits)
 
     def told(self, id: str) -> dict[str, Any]:
         return self.traces.get(id).told

@@ -37,6 +37,7 @@ FIRST = (
     "test_page.py",
     "test_training.py",
     "test_readme.py",
+    "test_page_export.py",
     "test_page_learn.py",
     "test_page_gates.py",
     "test_benchmarks.py",

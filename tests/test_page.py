@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -51,6 +51,9 @@ def browser_test(function: Any) -> Any:
 
 
 class Server:
+    writes: ClassVar[dict[str, str]] = {"model": TRANSLATOR, "text": SENTENCE}  # what most tests look at
+    traced: tuple[dict[str, Any], ...] = ()  # what is known of the pass, if the page does not ask for it
+
     def __init__(self, *models: object) -> None:
         self.child = process("explore", *models, "--no-browser", "--port", 0)
         assert self.child.stdout
@@ -94,10 +97,10 @@ class Explorer:
     """A tab that remembers what must not happen: errors in the console, requests that leave the machine."""
 
     def __init__(self, browser: "Browser", server: Server, width: int = 1400, height: int = 900, **options: Any) -> None:
-        self.server = server
+        self.server, self.writes = server, server.writes
         self.page: Page = browser.new_page(viewport={"width": width, "height": height}, **options)
         self.wrong: list[str] = []
-        self.traces: list[dict[str, Any]] = []
+        self.traces: list[dict[str, Any]] = [*server.traced]
         self.page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.pending = 0
@@ -160,7 +163,9 @@ def explorer(browser: "Browser", server: Server) -> Iterator[Explorer]:
 
 
 def beginning(server: Server, model: str) -> dict[str, str]:
-    """A text that the model can read."""
+    """A text that the model can read; of an export its own."""
+    if server.traced:
+        return dict(server.writes)
     about = next(each for each in server.ask("/api/models")["models"] if each["id"] == model)
     texts = TEXTS[SMALL[model]] if model in SMALL else [about["examples"][0], *about.get("seconds", [])[:1]]
     return {"model": model, "text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {})}
@@ -359,7 +364,7 @@ def check_cell(explorer: Explorer) -> None:
 
 @browser_test
 def test_the_keyboard_reads_and_opens_cells(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.pattern", head=1, row=0, col=0)
+    explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.pattern", head=1, row=0, col=0)
     page = explorer.page
     matrix = page.locator(".matrix[data-tensor='encoder.0.self.pattern']")
     numbers = explorer.server.tensor(explorer.trace["id"], "encoder.0.self.pattern", "1")
@@ -388,7 +393,7 @@ def test_the_keyboard_reads_and_opens_cells(explorer: Explorer) -> None:
 
 @browser_test
 def test_a_click_opens_a_cell_and_its_operand(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.scores")
     canvas = explorer.page.locator(".matrix[data-tensor='encoder.0.self.scores'] .scroller canvas")
     cw, ch, gutter, header = (float(canvas.get_attribute(f"data-{key}") or 0) for key in ("cw", "ch", "gutter", "header"))
     at = {"x": gutter + 3.5 * cw, "y": header + 2.5 * ch}
@@ -409,7 +414,7 @@ def test_a_click_opens_a_cell_and_its_operand(explorer: Explorer) -> None:
 
 @browser_test
 def test_a_translation_is_shown_in_its_rounds_and_as_a_tree(explorer: Explorer) -> None:
-    explorer.go(view="translate", lang="en", model=TRANSLATOR, text=SENTENCE, round=2)
+    explorer.go(view="translate", lang="en", **explorer.writes, round=2)
     explorer.page.wait_for_selector("[data-node]")
     target = explorer.trace["target"]
     assert explorer.page.locator(".round").count() >= len(target)
@@ -419,7 +424,7 @@ def test_a_translation_is_shown_in_its_rounds_and_as_a_tree(explorer: Explorer) 
     expected = np.mean([pattern.mean(0) for pattern in patterns], axis=0)[2]
     shown = [float(one.get_attribute("data-weight") or 0) for one in explorer.page.locator("[data-weight]").all()]
     assert shown == pytest.approx(expected.tolist(), abs=1e-5)
-    tree = explorer.server.ask("/api/beam", {"model": TRANSLATOR, "text": SENTENCE, "beam": 5, "length_penalty": 1.0})
+    tree = explorer.server.ask("/api/beam", {**explorer.writes, "beam": 5, "length_penalty": 1.0})
     nodes = [node for nodes in tree["rounds"] for node in nodes]
     assert explorer.page.locator("[data-node]").count() == len(nodes)
     lost = next(node for node in nodes if node["fate"] == "pruned" and node["rank"] == 9)
@@ -434,14 +439,7 @@ def test_a_translation_is_shown_in_its_rounds_and_as_a_tree(explorer: Explorer) 
 
 @browser_test
 def test_attention_over_heads_words_and_pieces(explorer: Explorer) -> None:
-    explorer.go(
-        view="attention",
-        lang="en",
-        model=TRANSLATOR,
-        text="He went to the hospital yesterday.",
-        attention="decoder.1.cross",
-        head=2,
-    )
+    explorer.go(view="attention", lang="en", **explorer.writes, attention="decoder.1.cross", head=2)
     pattern = explorer.server.tensor(explorer.trace["id"], "decoder.1.cross.pattern")
     assert check_drawn(explorer) > 3
     heads, layers = pattern.shape[0], sum(name.endswith("cross.pattern") for name in explorer.trace["tensors"])
@@ -465,7 +463,7 @@ def test_attention_over_heads_words_and_pieces(explorer: Explorer) -> None:
 
 @browser_test
 def test_a_head_is_switched_off_and_on(explorer: Explorer) -> None:
-    explorer.go(view="attention", lang="en", model=TRANSLATOR, text=SENTENCE, attention="decoder.0.cross", head=1)
+    explorer.go(view="attention", lang="en", **explorer.writes, attention="decoder.0.cross", head=1)
     base = explorer.trace["id"]
     explorer.click("[data-control=switch]")
     explorer.page.wait_for_selector("[data-change]")
@@ -519,13 +517,13 @@ def test_every_token_has_its_text(explorer: Explorer, model: str) -> None:
 
 @browser_test
 def test_the_saved_distribution_has_the_texts_of_all_tokens(explorer: Explorer) -> None:
-    explorer.go(view="next", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.go(view="next", lang="en", **explorer.writes)
     with explorer.page.expect_download() as download:
         explorer.page.locator(".curve .saves").get_by_text("CSV", exact=True).click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_bytes().decode("utf-8-sig"), newline="")))
-    assert len(rows) == 6000
+    assert len(rows) == explorer.server.ask("/api/next", explorer.writes)["vocabulary"]
     ids = [int(row["id"]) for row in rows[:3] + rows[-3:]]
-    words = explorer.server.ask("/api/words", {"model": TRANSLATOR, "ids": ids})["words"]
+    words = explorer.server.ask("/api/words", {"model": explorer.writes["model"], "ids": ids})["words"]
     assert [row["token"] for row in rows[:3] + rows[-3:]] == [word["text"] for word in words]
 
 
@@ -561,7 +559,7 @@ def test_of_many_labels_the_first_are_shown(explorer: Explorer, place: dict[str,
 
 @browser_test
 def test_the_answer_is_that_of_the_text_beside_it(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.go(view="walk", lang="en", **explorer.writes)
     answer = explorer.trace["answer"]["text"]
     assert answer in explorer.text(".answer")
     waits: list[Any] = []
@@ -584,10 +582,10 @@ def test_the_answer_is_that_of_the_text_beside_it(explorer: Explorer) -> None:
 
 @browser_test
 def test_the_mask_says_where_it_hides(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="decoder.0.self.masked")
+    explorer.go(view="walk", lang="en", **explorer.writes, step="decoder.0.self.masked")
     assert "s>t" in re.sub(r"\s", "", explorer.page.locator(".formula math").text_content() or "")
     for step in ("encoder.0.self.masked", "decoder.0.cross.masked"):
-        explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step=step)
+        explorer.go(view="walk", lang="en", **explorer.writes, step=step)
         assert "nothing is hidden" in explorer.text(".side") and not explorer.page.locator(".formula").count()
 
 
@@ -607,12 +605,12 @@ def test_the_next_token_is_chosen_as_the_server_does(explorer: Explorer, model: 
         "model": model,
         "text": beginning(explorer.server, model)["text"],
     }
-    for written in ([], None):
-        taken = (
-            [] if written is not None else [int(explorer.page.locator("[data-token]").nth(1).get_attribute("data-token") or 0)]
-        )
+    for taken in ([], [0]):
         if taken:
-            explorer.click("[data-token] button >> nth=1")
+            row = explorer.page.locator("[data-token]:has(button:enabled)").last
+            taken = [int(row.get_attribute("data-token") or 0)]
+            row.locator("button").click()
+            explorer.settle()
         told = explorer.server.ask("/api/next", {**ask, "written": taken, "seed": 3})
         explorer.page.wait_for_selector(f"[data-drawn='{told['drawn']['id']}']")
         final = {each["id"]: each for each in told["top"]}
@@ -628,7 +626,7 @@ def test_the_next_token_is_chosen_as_the_server_does(explorer: Explorer, model: 
 
 @browser_test
 def test_a_text_that_has_ended_does_not_go_on(explorer: Explorer) -> None:
-    explorer.go(view="next", lang="en", model=TRANSLATOR, text=SENTENCE, written="46,2")
+    explorer.go(view="next", lang="en", **explorer.writes, written="46,2")
     assert "finished" in explorer.text("main .middle") and not explorer.page.locator("[data-token], [data-drawn]").count()
     explorer.page.get_by_role("button", name="Undo").click()
     explorer.page.wait_for_selector("[data-token]")
@@ -654,7 +652,7 @@ def test_a_link_shows_the_same_again(explorer: Explorer, browser: "Browser", ser
         "attention": {"attention": "encoder.1.self", "as": "arcs", "over": "max", "special": 0, "words": "1,2"},
         "next": {"temperature": 0.5, "topK": 7, "topP": 0.9, "seed": 5},
     }
-    explorer.go(view=view, lang="zh", model=TRANSLATOR, text=SENTENCE, **places[view])
+    explorer.go(view=view, lang="zh", **explorer.writes, **places[view])
     explorer.page.wait_for_timeout(300)
     address = explorer.page.evaluate("location.href")
     other = Explorer(browser, server)
@@ -668,7 +666,7 @@ def test_a_link_shows_the_same_again(explorer: Explorer, browser: "Browser", ser
 
 @browser_test
 def test_what_is_drawn_can_be_saved(explorer: Explorer, tmp_path: Path) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.pattern", head=3)
+    explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.pattern", head=3)
     for view, where in (
         ("walk", ".matrix .saves"),
         ("attention", ".matrix .saves"),
@@ -703,7 +701,7 @@ def test_the_end_of_the_answer_is_in_sight(explorer: Explorer, text: str, long: 
 
 @browser_test
 def test_the_skip_link_leads_past_the_map(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.go(view="walk", lang="en", **explorer.writes)
     explorer.page.locator("a.skip").focus()
     explorer.page.keyboard.press("Enter")
     explorer.page.keyboard.press("Tab")
@@ -758,7 +756,7 @@ def test_a_folder_that_cannot_be_read_is_named(browser: "Browser", tmp_path: Pat
     (folder / "model.safetensors").write_bytes(b"x")
     server = Server(TRANSLATOR, folder)
     explorer = Explorer(browser, server)
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.go(view="walk", lang="en", **explorer.writes)
     assert "torn" in explorer.text(".unreadable") and "not a whole safetensors file" in explorer.text(".unreadable")
     explorer.close()
     server.stop()
@@ -766,7 +764,7 @@ def test_a_folder_that_cannot_be_read_is_named(browser: "Browser", tmp_path: Pat
 
 @browser_test
 def test_a_recording_that_was_dropped_is_made_again(explorer: Explorer) -> None:
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.scores")
     for i in range(18):
         explorer.server.ask("/api/trace", {"model": "classify", "text": f"the cat {i}"})
     explorer.click("[data-view=attention]")
@@ -778,7 +776,7 @@ def test_a_recording_that_was_dropped_is_made_again(explorer: Explorer) -> None:
 @browser_test
 def test_a_recording_that_is_made_again_leaves_no_complaint(explorer: Explorer) -> None:
     """Several requests find that it is gone: the last of them after it has been made again."""
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE, step="encoder.0.self.scores")
+    explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.scores")
     for i in range(18):
         explorer.server.ask("/api/trace", {"model": "classify", "text": f"the cat {i}"})
     held: list[Any] = []
@@ -797,12 +795,14 @@ def test_a_recording_that_is_made_again_leaves_no_complaint(explorer: Explorer) 
 def test_the_page_says_when_the_server_is_gone(browser: "Browser") -> None:
     server = Server(TRANSLATOR)
     explorer = Explorer(browser, server)
-    explorer.go(view="walk", lang="en", model=TRANSLATOR, text=SENTENCE)
+    explorer.go(view="walk", lang="en", **explorer.writes)
     server.stop()
     explorer.page.locator("textarea").press("Enter")
     explorer.page.wait_for_selector(".problem")
     assert "still running" in explorer.text(".problem")
     explorer.page.locator("[data-view=attention]").click()  # its matrices never come
     assert explorer.text("main")
+    while explorer.pending:
+        explorer.page.wait_for_timeout(25)
     explorer.wrong.clear()
     explorer.close()

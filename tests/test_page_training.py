@@ -11,6 +11,7 @@ import pytest
 from command import glassformer, process, tiny
 from test_film import FILM
 from test_page import DRAWN, Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
+from test_page_export import Folder
 
 from glassformer import film
 
@@ -220,3 +221,28 @@ class TestCurves:
         page.page.wait_for_selector("path[data-line]")
         page.page.wait_for_function("() => location.hash.includes('runs=') && location.hash.includes('logarithmic=1')")
         assert "NaN" not in (page.page.locator("path[data-line]").first.get_attribute("d") or "NaN")
+
+
+@browser_test
+def test_an_export_has_the_film_and_the_log(browser: Any, here: Here, kept: film.Film, tmp_path: Path) -> None:  # noqa: F811
+    place = {"model": "mine", "text": kept.probes[0]["text"], "to": kept.probes[0]["to"]}
+    command = [
+        "explore",
+        "--export",
+        tmp_path / "out",
+        "--model",
+        here.folder / RUN,
+        "--text",
+        place["text"],
+        "--to",
+        place["to"],
+    ]
+    assert glassformer(*command).code == 0
+    folder = Folder(tmp_path / "out", here, place)
+    page = Explorer(browser, folder)
+    TestFilm().test_draws_the_weights_of_the_file(page, kept)
+    TestFilm().test_says_what_the_model_said(page, kept)
+    at(page, part="curves")
+    assert page.page.locator(".lines path[data-line]").count() and not page.page.locator(".problem").count()
+    page.close()
+    folder.stop()

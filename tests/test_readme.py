@@ -143,6 +143,13 @@ def test_explore_examples(workplace: Path) -> None:
         assert child.wait(30) == 0, child.communicate()
 
 
+def test_export_examples(workplace: Path) -> None:
+    """As written, but of a shorter text, which takes less time."""
+    script = next(body for body in blocks("README.md", "bash") if "--export" in body).splitlines()[0]
+    run(re.sub(r'--text ".*?"', '--model tagger --text "Hm."', script), workplace)
+    assert (workplace / "page/index.html").exists() and (workplace / "page/export/manifest.json").exists()
+
+
 def test_python_examples(workplace: Path) -> None:
     (workplace / "example.py").write_text("\n".join(blocks("README.md", "python")), encoding="utf-8")
     assert "torch.Size([6, " in run(f"{sys.executable} example.py", workplace)

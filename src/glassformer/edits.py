@@ -106,7 +106,15 @@ def apply(task: Any, trace: Trace, edits: Sequence[Named]) -> Edited:
         target = _forced(task, target, forced, trace.about.get("written", len(target) - 1))
     else:
         source = _forced(task, source, forced, 0)
-    found = run(task.model, source=source, target=target, types=trace.types, about=about, edits=taps(task.model, edits))
+    found = run(
+        task.model,
+        source=source,
+        target=target,
+        types=trace.types,
+        about=about,
+        edits=taps(task.model, edits),
+        made_by=task,
+    )
     return Edited(found, changes(task, trace, found), _same(task, trace, found))
 
 

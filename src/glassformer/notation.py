@@ -145,3 +145,11 @@ def describe(path: str) -> Notation:
     if key not in TABLE:
         raise UserError(f"notation.py has no row for {path!r} (looked for {key!r}).")
     return TABLE[key]
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """The table, ready for JSON."""
+    return {
+        name: {"shape": row.shape, "equation": row.equation, "english": row.english, "chinese": row.chinese}
+        for name, row in TABLE.items()
+    }

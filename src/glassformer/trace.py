@@ -21,7 +21,9 @@ from glassformer.errors import UserError
 from glassformer.notation import describe
 
 if TYPE_CHECKING:
+    from glassformer.notebook import Frame
     from glassformer.printing import Table
+    from glassformer.tasks.task import Task
 
 Edit = Callable[[Tensor], Tensor]
 
@@ -180,12 +182,14 @@ class Trace(Mapping[str, Tensor]):
         types: Sequence[int] = (),
         about: Mapping[str, Any] | None = None,
         edited: frozenset[str] = frozenset(),
+        made_by: "Task | None" = None,
     ) -> None:
         self.source_tokens = [Token(token) if isinstance(token, str) else token for token in source]  # what the encoder read
         self.target_tokens = [Token(token) if isinstance(token, str) else token for token in target]  # what the decoder read
         self.types = list(types)  # of the source tokens, if the model knows types
         self.about = dict(about or {})  # where it comes from: texts, direction, edits; ready for JSON
         self.edited = edited  # tensors that an edit replaced
+        self.made_by = made_by  # the model that computed it, if it is known; a saved trace does not say
         self._tensors = {name: x[0] for name, x in tensors.items()}
 
     @property
@@ -243,6 +247,12 @@ class Trace(Mapping[str, Tensor]):
         from glassformer.printing import table  # late: only a person at a terminal needs it
 
         return table(self, name, head, rows, columns)
+
+    def show(self, view: str = "walk", height: int = 720, *, model: "Task | None" = None) -> "Frame":
+        """This very pass in the explorer, as a frame in a notebook; of a saved trace `model` is the one that made it."""
+        from glassformer.notebook import show  # late: only a notebook needs it
+
+        return show(self, view, height, model)
 
     # -- kept in a folder
 
@@ -352,13 +362,14 @@ def run(
     types: Sequence[int] = (),
     about: Mapping[str, Any] | None = None,
     edits: Mapping[str, Edit] | None = None,
+    made_by: "Task | None" = None,
 ) -> Trace:
     """One pass of a model over what it reads: the source, then what its decoder read, or the types of an encoder alone."""
     read = [[token.id for token in tokens] for tokens in (source, target) if tokens] + ([list(types)] if types else [])
     with _recorder(model, edits) as recorder:
         model.logits(model(*(torch.tensor([ids]) for ids in read)))
     edited = frozenset(recorder.edited)
-    return Trace(recorder.tensors, source=source, target=target, types=types, about=about, edited=edited)
+    return Trace(recorder.tensors, source=source, target=target, types=types, about=about, edited=edited, made_by=made_by)
 
 
 def _unknown(name: str, known: Mapping[str, Tensor]) -> str:

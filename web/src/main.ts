@@ -4,4 +4,6 @@ import "./app.css";
 import { follow } from "./lib/place.svelte";
 
 follow();
-mount(App, { target: document.getElementById("page")! });
+const target = document.getElementById("page")!;
+target.replaceChildren(); // an export says there how to open it
+mount(App, { target });

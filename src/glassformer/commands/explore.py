@@ -5,12 +5,14 @@ import socket
 import sys
 import threading
 import webbrowser
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from glassformer.commands.common import Engine, app
+from glassformer.commands.common import Engine, app, progress
 from glassformer.errors import UserError
 
 PORT = 8765
@@ -29,8 +31,29 @@ def explore(
     ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     engine: Engine = "auto",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write the page of one pass over --text here, for any web server, instead of serving it."
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="With --export: what the model reads.")] = None,
+    second: Annotated[str | None, typer.Option(help="With --export: the text to compare it with, if the model compares.")] = None,
+    to: Annotated[str | None, typer.Option(help="With --export: the language to translate into; guessed if not given.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="With --export: the model; zh-en if none is given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --export: replace an earlier export.")] = False,
 ) -> None:
     """Open the page that follows a sentence through a model, number by number."""
+    if export is not None:
+        named = [*(models or []), *([model] if model else [])]
+        if len(named) > 1:
+            raise UserError(f"An export is of one model; {len(named)} were given: {', '.join(named)}.")
+        if text is None:
+            raise UserError('An export is of one text: say which with --text "…".')
+        return _export(export, named[0] if named else "zh-en", text, second, to, force, engine)
+    for name, given in (("--text", text), ("--second", second), ("--to", to), ("--model", model), ("--force", force or None)):
+        if given is not None:
+            raise UserError(f"{name} goes with --export DIR. Without it, name models as they are (glassformer explore zh-en).")
     import uvicorn
 
     from glassformer.engine import choice
@@ -55,6 +78,21 @@ def explore(
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
     with suppress(KeyboardInterrupt):  # the usual end
         server.run(sockets=[bound])
+
+
+def _export(folder: Path, model: str, text: str, second: str | None, to: str | None, force: bool, engine: str) -> None:
+    from glassformer.engine import choice
+    from glassformer.server.export import export, size_of
+
+    choice.check(engine)
+    with ExitStack() as shown:
+
+        def watch(total: int) -> Callable[[int], None]:
+            return shown.enter_context(progress("explaining every number", total))
+
+        export(folder, model, text, second=second, to=to, force=force, engine=engine, watch=watch)
+    files, size = size_of(folder)
+    print(f"{folder}: {files:,} files, {size / 1e6:.1f} MB. To look at it: python -m http.server --directory {folder}")
 
 
 def _has_screen() -> bool:

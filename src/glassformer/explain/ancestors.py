@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from glassformer.explain.cell import Found, Operand, Place, activated, name_of, shown, sum_of_products
+from glassformer.explain.cell import Found, Operand, Place, activated, dot, name_of, shown, sum_of_products
 from glassformer.layers.convolution import BatchNorm, Convolution
 from glassformer.layers.recurrent import Recurrent
 from glassformer.models.mlp import Features
@@ -40,7 +40,7 @@ def _sums(c: Place, part: str) -> tuple[float, float, dict[str, Any], list[str]]
     b_x, b_h = c.weight(c.sibling("b_x"), (row,)), c.weight(c.sibling("b_h"), (row,))
     sums, steps = [], []
     for name, w, v, b in (("x", w_x, x, b_x), ("h", w_h, h, b_h)):
-        products = math.fsum(a * k for a, k in zip(w["values"], v["values"], strict=True)) if v else 0.0
+        products = dot(w["values"], v["values"]) if v else 0.0
         sums.append(products + b["value"])
         line = sum_of_products(w["values"], v["values"], products) if v else "0 (nothing was read yet)"
         steps += [f"W_{name} {name}: {line}", f"{shown(products)} + {shown(b['value'])} = {shown(sums[-1])}"]
@@ -145,7 +145,7 @@ def convolved(c: Place) -> Found:
     begin = (places[0] - first) * width  # weights of places before the text meet zeros
     values = [x for row in rows for x in row["values"]]
     weights = w["values"][begin : begin + len(values)]
-    products = math.fsum(a * b for a, b in zip(weights, values, strict=True))
+    products = dot(weights, values)
     result = products + bias["value"]
     steps = [
         sum_of_products(weights, values, products),

@@ -1,9 +1,12 @@
 """One number of a trace, what is around it, and the kinds of arithmetic it may come from."""
 
 import math
+from collections.abc import Callable, Iterable
+from operator import mul
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glassformer.layers.feedforward import ACTIVATIONS
@@ -14,11 +17,38 @@ Operand = dict[str, Any]  # name, index, whether it is a weight, and its value o
 Found = tuple[str, dict[str, Any], float, list[str]]  # equation, terms, result, steps
 
 
+class Around:
+    """The tensors of a pass and the weights of its model as arrays, each looked up once: an export opens all cells."""
+
+    def __init__(self, model: nn.Module, trace: Trace) -> None:
+        self.model, self.trace = model, trace
+        self._taken: dict[str, NDArray[Any]] = {}
+        self._weights: dict[str, NDArray[Any] | None] = {}
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        if name not in self._taken:
+            self._taken[name] = _array(self.trace[name])
+        return self._taken[name]
+
+    def weight(self, name: str) -> NDArray[Any] | None:
+        """A parameter or table of the model; None if it has no such: there may be no bias."""
+        if name not in self._weights:
+            path, _, leaf = name.rpartition(".")
+            found = getattr(self.model.get_submodule(path), leaf, None)
+            self._weights[name] = _array(found) if isinstance(found, Tensor) else None
+        return self._weights[name]
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    return (x if x.dtype == torch.float32 else x.double()).detach().numpy()
+
+
 class Place:
     """One cell: where it is, and what is around it."""
 
-    def __init__(self, model: nn.Module, trace: Trace, name: str, index: tuple[int, ...]) -> None:
-        self.model, self.trace, self.name, self.index = model, trace, name, index
+    def __init__(self, around: Around, name: str, index: tuple[int, ...]) -> None:
+        self.around, self.name, self.index = around, name, index
+        self.model, self.trace = around.model, around.trace
         self.path, _, self.leaf = name.rpartition(".")  # decoder.1.cross, pattern
         self.block, _, self.part = self.path.rpartition(".")  # decoder.1, cross
 
@@ -26,22 +56,17 @@ class Place:
 
     def take(self, name: str, index: Index) -> Operand:
         """Numbers of a traced tensor, with where they are from: `values` where the index leaves an axis whole, else `value`."""
-        return _operand(name, self.trace[name], index, weight=False)
+        return _operand(name, self.around.tensor(name), index, weight=False)
 
     def weight(self, name: str, index: Index) -> Operand:
         """The same of a parameter or table of the model."""
-        found = self._weight(name)
+        found = self.around.weight(name)
         assert found is not None, name
-        return _operand(name, found.detach(), index, weight=True)
+        return _operand(name, found, index, weight=True)
 
     def has(self, name: str) -> bool:
         """Whether the model has these weights: there may be no bias."""
-        return self._weight(name) is not None
-
-    def _weight(self, name: str) -> Tensor | None:
-        path, _, leaf = name.rpartition(".")
-        found = getattr(self.module(path), leaf, None)
-        return found if isinstance(found, Tensor) else None
+        return self.around.weight(name) is not None
 
     def sibling(self, leaf: str) -> str:
         return f"{self.path}.{leaf}"
@@ -80,7 +105,7 @@ class Place:
 
     def dot(self, a: Operand, b: Operand, bias: Operand | None, equation: str) -> Found:
         """Σ a · b, plus a bias if there is one."""
-        result = math.fsum(x * y for x, y in zip(a["values"], b["values"], strict=True))
+        result = dot(a["values"], b["values"])
         steps = [sum_of_products(a["values"], b["values"], result)]
         if bias:
             steps.append(f"{shown(result)} + {shown(bias['value'])} = {shown(result + bias['value'])}")
@@ -106,14 +131,19 @@ class Place:
 
     def mean(self, x: Operand, equation: str) -> Found:
         result = math.fsum(x["values"]) / len(x["values"])
-        steps = [f"({listed([shown(v) for v in x['values']], ' + ')}) ÷ {len(x['values'])} = {shown(result)}"]
+        steps = [f"({listed(shown, ' + ', x['values'])}) ÷ {len(x['values'])} = {shown(result)}"]
         return equation, {"kind": "mean", "a": x}, result, steps
 
 
-def _operand(name: str, x: Tensor, index: Index, *, weight: bool) -> Operand:
-    values = x[tuple(slice(None) if i is None else i for i in index)].double().flatten().tolist()
+def _operand(name: str, x: NDArray[Any], index: Index, *, weight: bool) -> Operand:
+    found = x[tuple(slice(None) if i is None else i for i in index)]
     where = {"name": name, "index": list(index), "weight": weight}
-    return {**where, "values": values} if None in index else {**where, "value": values[0]}
+    return {**where, "values": found.ravel().tolist()} if None in index else {**where, "value": float(found)}
+
+
+def dot(a: list[float], b: list[float]) -> float:
+    assert len(a) == len(b)
+    return math.fsum(map(mul, a, b))
 
 
 def activated(function: str, x: float) -> float:
@@ -125,17 +155,21 @@ def name_of(activation: object) -> str:
 
 
 def shown(x: float) -> str:
+    if x == 0 or 1e-3 <= abs(x) < 1e5:
+        return f"{x:.4f}".replace("-", "−")
     if math.isinf(x):
         return "−∞" if x < 0 else "∞"
-    if x and not 1e-3 <= abs(x) < 1e5:
-        return f"{x:.3e}".replace("-", "−")
-    return f"{x:.4f}".replace("-", "−")
+    return f"{x:.3e}".replace("-", "−")
 
 
-def listed(parts: list[str], between: str) -> str:
-    return between.join(parts if len(parts) <= 6 else [*parts[:4], "…", parts[-1]])
+def listed(show: Callable[..., str], between: str, *columns: list[float]) -> str:
+    """What `show` says of each row of the columns; of many the first four and the last."""
+    rows: Iterable[int] = range(len(columns[0]))
+    if len(columns[0]) > 6:
+        rows = (0, 1, 2, 3, -1)
+    parts = [show(*(column[row] for column in columns)) for row in rows]
+    return between.join([*parts[:4], "…", parts[4]] if len(columns[0]) > 6 else parts)
 
 
 def sum_of_products(a: list[float], b: list[float], result: float) -> str:
-    products = [f"{shown(x)} × {shown(y)}" for x, y in zip(a, b, strict=True)]
-    return f"{listed(products, ' + ')} = {shown(result)}"
+    return f"{listed(lambda x, y: f'{shown(x)} × {shown(y)}', ' + ', a, b)} = {shown(result)}"

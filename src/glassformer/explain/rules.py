@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glassformer.explain.ancestors import ANCESTORS
-from glassformer.explain.cell import Found, Place, activated, listed, name_of, shown, sum_of_products
+from glassformer.explain.cell import Found, Place, activated, dot, listed, name_of, shown, sum_of_products
 from glassformer.layers.attention import Attention
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import LayerNorm
@@ -127,7 +127,7 @@ def attention_scores(c: Place) -> Found:
         return c.dot(q, k, None, "Σ q · k")
     w = c.weight(f"{c.path}.w", (head, 0, 0, None))
     tanhs = [math.tanh(x + y) for x, y in zip(q["values"], k["values"], strict=True)]
-    result = math.fsum(x * y for x, y in zip(w["values"], tanhs, strict=True))
+    result = dot(w["values"], tanhs)
     steps = [f"tanh({shown(q['values'][0])} + {shown(k['values'][0])}) = {shown(tanhs[0])}, …"]
     steps.append(sum_of_products(w["values"], tanhs, result))
     return "Σ w · tanh(q + k)", {"kind": "additive", "a": q, "b": k, "w": w}, result, steps
@@ -163,7 +163,7 @@ def attention_pattern(c: Place) -> Found:
     result = powers[key] / total
     steps = [
         f"e^({shown(row['values'][key])} − {shown(top)}) = {shown(powers[key])}",
-        f"Σ = {listed([shown(p) for p in powers], ' + ')} = {shown(total)}",
+        f"Σ = {listed(shown, ' + ', powers)} = {shown(total)}",
         f"{shown(powers[key])} ÷ {shown(total)} = {shown(result)}",
     ]
     terms = {"kind": "softmax", "a": row, "max": top, "exponentials": powers, "sum": total, "position": key}
@@ -212,7 +212,7 @@ def norm_deviation(c: Place) -> Found:
     variance, epsilon = math.fsum(squares) / len(squares), c.module(c.path).epsilon
     result = math.sqrt(variance + epsilon)
     steps = [
-        f"({listed([shown(s) for s in squares], ' + ')}) ÷ {len(squares)} = {shown(variance)}",
+        f"({listed(shown, ' + ', squares)}) ÷ {len(squares)} = {shown(variance)}",
         f"√({shown(variance)} + {epsilon:g}) = {shown(result)}",
     ]
     return "√(Σ (x − μ)² ÷ D + ε)", {"kind": "deviation", "a": x, "mean": mean, "epsilon": epsilon}, result, steps
@@ -223,7 +223,7 @@ def norm_rms(c: Place) -> Found:
     square, epsilon = math.fsum(v * v for v in x["values"]) / len(x["values"]), c.module(c.path).epsilon
     result = math.sqrt(square + epsilon)
     steps = [
-        f"({listed([shown(v * v) for v in x['values']], ' + ')}) ÷ {len(x['values'])} = {shown(square)}",
+        f"({listed(lambda v: shown(v * v), ' + ', x['values'])}) ÷ {len(x['values'])} = {shown(square)}",
         f"√({shown(square)} + {epsilon:g}) = {shown(result)}",
     ]
     return "√(Σ x² ÷ D + ε)", {"kind": "rms", "a": x, "epsilon": epsilon}, result, steps
@@ -337,7 +337,7 @@ def hidden(c: Place) -> Found:
     parts = [c.take("word", (i, column)) for i in near]
     divisor = len(near) or 1 if options.context == "mean" else 1
     result = math.fsum(part["value"] for part in parts) / divisor
-    line = listed([shown(part["value"]) for part in parts], " + ") or "0"
+    line = listed(shown, " + ", [part["value"] for part in parts]) or "0"
     steps = [f"({line}) ÷ {divisor} = {shown(result)}" if divisor > 1 else f"{line} = {shown(result)}"]
     equation = "mean of the vectors around" if options.context == "mean" else "sum of the vectors around"
     return equation, {"kind": "sum", "parts": parts, "divisor": divisor}, result, steps

@@ -55,6 +55,7 @@ def create_app(shelf: Shelf | None = None, visitors: Visitors | None = None, lim
     _add_tensors(app, work, reading)
     runs.add(app, work, reading)
     _add_page(app)
+    app.state.work = work
     return app
 
 
@@ -68,7 +69,7 @@ def _add_models(app: FastAPI, work: Work, gate: Gate) -> None:
     @app.get("/api/notation", tags=["models"])
     async def rows() -> Response:
         """What the named tensors are: shape, equation, and label in English and Chinese."""
-        return as_json({"rows": {name: _row(row) for name, row in notation.TABLE.items()}}, work.limits)
+        return as_json({"rows": notation.rows()}, work.limits)
 
     @app.post("/api/tokenize", tags=["models"])
     async def tokenize(asked: ToTokenize) -> Response:
@@ -87,6 +88,11 @@ def _add_traces(app: FastAPI, work: Work, gate: Gate) -> None:
         """One pass over a text: an id, the tokens with the characters they cover, the answer, and the shape and range of every
         tensor."""
         return as_json(await gate.run(lambda: work.trace(asked)), work.limits)
+
+    @app.get("/api/trace/{id}", tags=["traces"])
+    async def told(id: TraceId) -> Response:
+        """What was told of a pass that is kept, such as one that a notebook shows."""
+        return as_json(work.told(id), work.limits)
 
     @app.post("/api/trace/{id}/edit", tags=["traces"])
     async def edit(id: TraceId, asked: ToEdit) -> Response:
@@ -138,10 +144,6 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/{path:path}", include_in_schema=False)
     def files(path: str) -> Response:
         return page.serve(path)
-
-
-def _row(row: notation.Notation) -> dict[str, str]:
-    return {"shape": row.shape, "equation": row.equation, "english": row.english, "chinese": row.chinese}
 
 
 def _add_errors(app: FastAPI) -> None:

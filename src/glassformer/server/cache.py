@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal
@@ -24,6 +25,7 @@ class Kept:
     model: str
     made_by: "weakref.ref[Task]"
     trace: Trace
+    told: dict[str, Any]  # what the page was told of it
 
     @property
     def task(self) -> Task:

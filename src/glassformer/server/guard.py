@@ -20,23 +20,30 @@ Send = Callable[[Message], Awaitable[None]]
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 ANYWHERE = frozenset({"0.0.0.0", "::"})
 
+POLICY = (  # what the page may load: its own files
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'"
+)
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; manifest-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+NOTEBOOKS = " ".join(f"{scheme}://{name}:*" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1"))
 
 
 class Visitors:
-    """The names this server goes by: those of this machine for itself, and the host it was told to listen on."""
+    """The names this server goes by: those of this machine for itself, and the host it was told to listen on.
 
-    def __init__(self, host: str = "127.0.0.1", port: int | None = None) -> None:
+    With `framed` the pages of notebooks on this machine may show it in a frame; what is in a frame they can neither read nor ask.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int | None = None, *, framed: bool = False) -> None:
         self.port = port  # None: whatever port is named, for tests
+        self.framed = framed
         self.names = LOCAL | {host.lower().strip("[]")}
         self.anywhere = host in ANYWHERE
         if self.anywhere:  # the machine's own names, and its addresses: a stranger's name cannot be an address
@@ -80,6 +87,7 @@ class Guard:
 
     def __init__(self, app: Any, visitors: Visitors, most: int) -> None:
         self.app, self.visitors, self.most = app, visitors, most
+        self.headers = raw_headers(visitors.framed)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -91,7 +99,7 @@ class Guard:
             self.visitors.check(headers, scope["path"])
             body = await self._body(headers, receive)
         except Refusal as refusal:
-            return await _refuse(refusal, send)
+            return await _refuse(refusal, self.headers, send)
 
         async def read() -> Message:
             nonlocal body
@@ -103,7 +111,7 @@ class Guard:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 known = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(pair for pair in _RAW if pair[0] not in known)]
+                message["headers"] = [*message["headers"], *(pair for pair in self.headers if pair[0] not in known)]
             await send(message)
 
         await self.app(scope, read, answer)
@@ -127,11 +135,16 @@ class Guard:
         return b"".join(parts)
 
 
-_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+def raw_headers(framed: bool) -> list[tuple[bytes, bytes]]:
+    wanted = dict(HEADERS)
+    if framed:
+        del wanted["X-Frame-Options"]  # which knows no list of who may
+        wanted["Content-Security-Policy"] = f"{POLICY}; frame-ancestors {NOTEBOOKS}"
+    return [(name.lower().encode(), value.encode()) for name, value in wanted.items()]
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def _refuse(refusal: Refusal, more: list[tuple[bytes, bytes]], send: Send) -> None:
     body = json.dumps(refusal.body()).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": [*headers, *_RAW]})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": [*headers, *more]})
     await send({"type": "http.response.body", "body": body})

@@ -167,15 +167,20 @@ def _written(path: Path) -> tuple[int, int] | None:
 
 def tell(folder: Path) -> dict[str, Any]:
     """What a model is, from its recipe, vocabulary and the beginning of its weights file; the weights are not loaded."""
-    recipe = config.read(folder / "recipe.toml")
+    recipe, weights = config.read(folder / "recipe.toml"), folder / "model.safetensors"
     task: Any = registry.task_of(recipe).build(folder, smallest(recipe))
+    return about(task, recipe, count_parameters(weights), weights.stat().st_size)
+
+
+def about(task: Any, recipe: Recipe, parameters: int, size: int) -> dict[str, Any]:
+    """What a model of this recipe is; `task` may be a smaller one of its kind."""
     tokenizer = read_by(task)
     found: dict[str, Any] = {
         "task": recipe.task,
         "kind": recipe.model.kind,
         "title": store.title(recipe),
-        "parameters": count_parameters(folder / "model.safetensors"),
-        "megabytes": round((folder / "model.safetensors").stat().st_size / 1e6, 1),
+        "parameters": parameters,
+        "megabytes": round(size / 1e6, 1),
         "options": dataclasses.asdict(recipe.model),
         "vocabulary": tokenizer.size,
     }
@@ -224,10 +229,14 @@ def smallest(recipe: Recipe) -> Recipe:
 
 def shortest_trace(task: Any) -> Trace:
     """A pass over as little as the model can read."""
+    learns = task.model.training
     task.model.eval()
-    if task.recipe.task == "translate":
-        return task.trace("", task.languages[1], target=[])
-    return task.trace("", "") if task.recipe.task == "compare" else task.trace("")
+    try:
+        if task.recipe.task == "translate":
+            return task.trace("", task.languages[1], target=[])
+        return task.trace("", "") if task.recipe.task == "compare" else task.trace("")
+    finally:
+        task.model.train(learns)
 
 
 def architecture(trace: Trace) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """What the API computes, without HTTP: traces, edits, distributions and trees as dicts ready for JSON."""
 
+import copy
 import math
 import time
 import weakref
@@ -48,7 +49,18 @@ class Work:
         started = time.perf_counter()
         with in_words(), at_most(self.limits.trace):
             found = self._pass(task, asked)
-        return self._keep(asked.model, task, found, started)
+        found.made_by = None  # or the traces would decide how many models stay
+        return self._keep(asked.model, task, found, round(time.perf_counter() - started, 4))
+
+    def adopt(self, model: str, task: Any, trace: Trace) -> dict[str, Any]:
+        """The same of a trace that was made elsewhere, by a model that the shelf has under this id."""
+        edits = {"edits": trace.about["edits"]} if "edits" in trace.about else {}
+        kept = copy.copy(trace)  # of the same tensors
+        kept.made_by = None
+        return self._keep(model, task, kept, None, **edits)
+
+    def told(self, id: str) -> dict[str, Any]:
+        return self.traces.get(id).told
 
     def _pass(self, task: Any, asked: ToTrace) -> Trace:
         self._check(task, asked)
@@ -79,8 +91,8 @@ class Work:
             check_ids(asked.target, task.target)
             check_room(len(asked.target) + 1, task.recipe.model.max_length)
 
-    def _keep(self, model: str, task: Any, trace: Trace, started: float, **more: Any) -> dict[str, Any]:
-        told = {
+    def _keep(self, model: str, task: Any, trace: Trace, seconds: float | None, **more: Any) -> dict[str, Any]:
+        told: dict[str, Any] = {
             "id": self.traces.name(),
             "model": model,
             "task": task.recipe.task,
@@ -94,11 +106,12 @@ class Work:
             ],
             "answer": answers.answer(task, trace),
             "tensors": {name: summary(trace, name) for name in trace},
-            "seconds": round(time.perf_counter() - started, 4),
+            "seconds": seconds,
             **more,
         }
-        self.traces.add(Kept(told["id"], model, weakref.ref(task), trace))
-        return plain(told)
+        told = plain(told)
+        self.traces.add(Kept(told["id"], model, weakref.ref(task), trace, told))
+        return told
 
     def edit(self, id: str, asked: ToEdit) -> dict[str, Any]:
         kept = self.traces.get(id)
@@ -106,11 +119,12 @@ class Work:
         started = time.perf_counter()
         with in_words(), at_most(self.limits.trace):
             edited = edits.apply(task, kept.trace, named(asked.edits, lambda other: self._patch(kept, other)))
+        edited.trace.made_by = None
         return self._keep(
             kept.model,
             task,
             edited.trace,
-            started,
+            round(time.perf_counter() - started, 4),
             base=id,
             edits=edited.trace.about["edits"],
             changes=[asdict(change) for change in edited.changes],

@@ -196,4 +196,4 @@ class Language(Continuer, Task):
         more = (self.beside or self).generate(text, greedy)[0].ids if most > 0 else []
         read = [*prompt, *tokens.written(self.tokenizer, more, len(text), goes_on=bool(text))]
         about = {"task": self.recipe.task, "text": text, "written": len(more)}
-        return run(self.model, target=read, about=about, edits=edits)
+        return run(self.model, target=read, about=about, edits=edits, made_by=self)

@@ -119,7 +119,7 @@ class Reader(Task):
         _, types = self.around([t.id for t in first], None if second is None else [t.id for t in second])
         self.check_length(len(read), "The text")
         about = {"task": self.recipe.task, **dict(zip(("text", "second"), texts, strict=False))}
-        return run(self.model, source=read, types=types, about=about, edits=edits)
+        return run(self.model, source=read, types=types, about=about, edits=edits, made_by=self)
 
 
 class Pooled(Reader):

@@ -22,6 +22,7 @@ class Task(ABC):
 
     recipe: Recipe
     model: nn.Module
+    name: str = ""  # of the folder it was loaded from
 
     @classmethod
     @abstractmethod
@@ -37,6 +38,7 @@ class Task(ABC):
             task = cls.build(folder, recipe)
         load_weights(task.model, weights or folder / "model.safetensors")
         task.model.eval()
+        task.name = folder.resolve().name
         return task
 
     def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:

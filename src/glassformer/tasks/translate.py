@@ -155,7 +155,7 @@ class Translate(Translator, Task):
         self._check_length([self.target.bos, *ids], 1)
         read = [tokens.mark(self.target, self.target.bos), *tokens.written(self.target, ids)]
         about = {"task": self.recipe.task, "text": text, "to": into}
-        return run(self.model, source=source, target=read, about=about, edits=edits)
+        return run(self.model, source=source, target=read, about=about, edits=edits, made_by=self)
 
     def alignment(self, trace: Trace) -> Tensor | None:
         """How much each written token looked at each source token: the last block's cross-attention, mean of its heads (T, S).

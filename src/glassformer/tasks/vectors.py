@@ -112,7 +112,7 @@ class Vectors(Task):
             raise UserError(f"No word of {text[:60]!r} is in the vocabulary of this model.")
         if len(read) > self.options.max_length:
             raise UserError(f"The text has {len(read)} words; at most {self.options.max_length} are looked into. Shorten it.")
-        return run(self.model, source=read, about={"task": self.recipe.task, "text": text}, edits=edits)
+        return run(self.model, source=read, about={"task": self.recipe.task, "text": text}, edits=edits, made_by=self)
 
     def _read(self, text: str) -> list[Token]:
         if not self.by_word:

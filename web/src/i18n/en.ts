@@ -50,6 +50,16 @@ export const en = {
     untraced: "The text has changed since it was traced.",
     unreadable: "Cannot be read:",
   },
+  stop: ".", // at the end of a sentence
+  exported: {
+    bar: "An export of one pass: every number of it is here, and no model.",
+    rest: "For other texts, models and changes install Glassformer and run",
+    needsModel: "This view computes something new, for which an export has no model.",
+    changes: "A change makes a pass of its own, for which an export has no model.",
+    control: "Needs the model: this is an export of one pass.",
+    path: "An export has the rounds of its own answer: only the tokens of that can be taken.",
+    sample: "The text of this export",
+  },
   tasks: {
     translate: "translates", language: "writes on", fill: "fills gaps", classify: "classifies", tag: "labels words", compare: "compares two texts",
   } as Record<string, string>,
@@ -323,6 +333,9 @@ export const en = {
     "broken-film": "This film cannot be read: it was cut short or changed.",
     "broken-log": "The log of this run cannot be read.",
     internal: "Something went wrong in the server. It keeps running; its window says more.",
+    "notebook-gone": "The notebook no longer has this pass. Run its cell again; to try again here computes a new one.",
+    "export-only": "This is an export of one pass: that would need the model. Install Glassformer and run `glassformer explore` for the rest.",
+    "export-file": "A file of this export cannot be read. Is its web server still running, and the folder whole?",
     status: "The server could not answer.",
     page: "The page could not show this.",
     other: "The server says:",

@@ -97,7 +97,7 @@ export interface Trace {
   text: string;
   second: string | null;
   to: string | null;
-  seconds: number;
+  seconds: number | null; // null if the server did not make it
   source: Token[];
   target: Token[];
   answer: Answer;
@@ -192,11 +192,16 @@ export interface Tensor {
   shape: number[];
 }
 
+/** Whether this page is a folder with one pass and no server: then lib/archive.ts answers. */
+export const exported = document.querySelector('meta[name="glassformer-export"]') !== null;
+const archive = exported ? import("./archive") : null;
+
 const AT_ONCE = 4; // the server takes eight; two tabs may be open
 let running = 0;
 const waiting: (() => void)[] = [];
 
 async function polite(path: string, init?: RequestInit): Promise<Response> {
+  if (archive) return (await archive).answer(path, init);
   if (running >= AT_ONCE) await new Promise<void>((go) => waiting.push(go));
   running++;
   try {
@@ -214,7 +219,7 @@ async function attempt(path: string, init?: RequestInit): Promise<Response> {
       response = await fetch(path, init);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") throw error;
-      throw new Refusal("unreachable", String(error));
+      throw new Refusal(exported ? "export-file" : "unreachable", String(error));
     }
     if (response.ok) return response;
     if (response.status === 429 && tries < 5) {
@@ -225,6 +230,9 @@ async function attempt(path: string, init?: RequestInit): Promise<Response> {
   }
 }
 
+/** A file of an export. */
+export const file = (path: string): Promise<Response> => attempt(path);
+
 async function refusal(response: Response): Promise<Refusal> {
   try {
     const body = await response.json();
@@ -232,7 +240,7 @@ async function refusal(response: Response): Promise<Refusal> {
   } catch {
     // not JSON: the status is all there is to say
   }
-  return new Refusal("status", `${response.status} ${response.statusText}`, { status: response.status });
+  return new Refusal(exported ? "export-file" : "status", `${response.status} ${response.statusText}`, { status: response.status });
 }
 
 export async function get<T>(path: string): Promise<T> {
@@ -268,7 +276,7 @@ export async function numbers(response: Response): Promise<Tensor> {
 }
 
 /** Little-endian float32, whatever this machine's own order is. */
-function floats(buffer: ArrayBuffer): Float32Array {
+export function floats(buffer: ArrayBuffer): Float32Array {
   if (new Uint8Array(new Uint16Array([1]).buffer)[0] === 1) return new Float32Array(buffer);
   const view = new DataView(buffer);
   return Float32Array.from({ length: buffer.byteLength / 4 }, (_, i) => view.getFloat32(4 * i, true));
@@ -287,6 +295,7 @@ export const api = {
   models: () => get<Models>("api/models"),
   notation: () => get<{ rows: Record<string, NotationRow> }>("api/notation"),
   trace: (ask: Ask, more: { target?: number[]; max_tokens?: number } = {}) => post<Trace>("api/trace", { ...ask, ...more }),
+  kept: (id: string) => get<Trace>(`api/trace/${part(id)}`),
   edit: (id: string, edits: Edit[]) => post<Trace>(`api/trace/${part(id)}/edit`, { edits }),
   cell: (id: string, name: string, index: number[], signal?: AbortSignal) =>
     post<Cell>(`api/trace/${part(id)}/cell`, { name, index }, signal),

@@ -4,6 +4,7 @@ import { place } from "./place.svelte";
 import { session } from "./session.svelte";
 
 export function forget(): void {
+  place.trace = "";
   place.off = [];
   place.words = [];
   place.written = [];

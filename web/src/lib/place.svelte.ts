@@ -14,6 +14,7 @@ export interface Place {
   text: string;
   second: string;
   to: string;
+  trace: string; // a pass that the server has already, as a notebook shows it, "" for one of this text
   more: number; // tokens a language model goes on by, -1: as many as the page likes
   off: string[]; // heads switched off: decoder.1.cross:3
   // walk
@@ -110,6 +111,7 @@ const DEFAULTS: Place = {
   text: "",
   second: "",
   to: "",
+  trace: "",
   more: -1,
   off: [],
   step: "",

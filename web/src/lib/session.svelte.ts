@@ -1,6 +1,6 @@
 /** What the page has got from the server: the models, the notation, and the trace of the text as it stands. */
 
-import { api, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
+import { api, exported, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
 import { place } from "./place.svelte";
 
 const GO_ON = 12; // tokens a language model writes unless the person says otherwise
@@ -57,6 +57,7 @@ class Session {
       }
       if (!place.text) place.text = this.model?.examples[0] ?? "";
       if (!place.second) place.second = this.model?.seconds?.[0] ?? "";
+      if (exported) place.off = []; // there is no model to switch them off in
       const missing = this.problem;
       await this.run();
       this.problem ??= missing;
@@ -67,7 +68,7 @@ class Session {
   }
 
   private get asked(): string {
-    return JSON.stringify([place.model, place.text, place.second, place.to, place.more]);
+    return JSON.stringify([place.model, place.text, place.second, place.to, place.more, place.trace]);
   }
 
   /** When the person goes back, or changes the address, what is shown follows. */
@@ -93,7 +94,7 @@ class Session {
     try {
       const ask = { model: model.id, text: place.text, to: place.to || null, second: model.task === "compare" ? place.second : null };
       const more = model.task === "language" ? { max_tokens: place.more < 0 ? GO_ON : place.more } : {};
-      const trace = await api.trace(ask, more);
+      const trace = (await this.kept(model, turn)) ?? (await api.trace(ask, more));
       if (turn !== this.turn) return;
       const edits = asEdits(place.off).filter((edit) => edit.kind === "head-off" && `${edit.path}.pattern` in trace.tensors);
       const edited = edits.length ? await api.edit(trace.id, edits) : null;
@@ -104,6 +105,25 @@ class Session {
       if (turn === this.turn) this.report(error);
     } finally {
       if (turn === this.turn) this.busy = false;
+    }
+  }
+
+  /** The pass that the link names, if there is one and it is of this model and text. */
+  private async kept(model: Model, turn: number): Promise<Trace | null> {
+    if (!place.trace) return null;
+    const leave = () => {
+      if (turn !== this.turn) return;
+      place.trace = "";
+      this.ran = this.asked;
+    };
+    try {
+      const found = await api.kept(place.trace);
+      if (found.model === model.id && found.text === place.text) return found;
+      leave();
+      return null;
+    } catch (error) {
+      leave(); // who tries again gets a new pass
+      throw error instanceof Refusal && ["expired", "unknown-trace"].includes(error.code) ? new Refusal("notebook-gone", error.message) : error;
     }
   }
 

@@ -1,1 +1,0 @@
-import{K as e,Y as t,_t as n,f as r,it as i,lt as a,q as o,vt as s}from"./session.svelte-CtMO0yH7.js";import{a as c,i as l}from"./Learn-TvqGHz58.js";var u=t(`<h3> </h3>`);function d(t,d){s(d,!0);var f=u(),p=a(f,!0);i(t=>e(p,t),[()=>r({en:l,zh:c}).exercises]),o(t,f),n()}export{d as t};

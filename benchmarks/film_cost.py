@@ -21,8 +21,8 @@ import torch
 from made_up_text import pairs
 
 from glassformer import config, film
-from glassformer.config import PairData, Recipe
 from glassformer.errors import UserError
+from glassformer.options import PairData, Recipe
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
 from glassformer.training.checkpoints import Progress

@@ -26,8 +26,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from transformers.generation.streamers import BaseStreamer
 
 import glassformer
-from glassformer.config import GenerationOptions
 from glassformer.interop.importing import import_model
+from glassformer.options import GenerationOptions
 
 WINDOW = 1024
 WIDTH, HEADS, LAYERS, VOCABULARY = 256, 8, 4, 8000

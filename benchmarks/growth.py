@@ -62,9 +62,9 @@ def updates(sizes: dict[str, int], count: int) -> dict[str, Any]:
     """Updates of our training on random tokens: all sentences of one length."""
     import torch
 
-    from glassformer.config import TransformerOptions
     from glassformer.layers.cross_entropy import linear_cross_entropy
     from glassformer.models.transformer import Transformer
+    from glassformer.options import TransformerOptions
     from glassformer.tasks.translate import Batch
     from glassformer.training.memory import keep_memory
 

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from benchmarks.made_up_text import pairs
 from benchmarks.turns import OURS, Case, Turn, Unavailable
 from glassformer import config
-from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.layers.positions import sinusoids
+from glassformer.options import Recipe, TransformerOptions
 from glassformer.tasks.translate import Batch
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
@@ -388,7 +388,7 @@ def check(folder: Path) -> None:
     batch = batches_of(folder)[0]
     from glassformer.models.transformer import Transformer
 
-    assert isinstance(recipe.model, config.TransformerOptions)
+    assert isinstance(recipe.model, TransformerOptions)
     our = Transformer(recipe.model, vocabulary, vocabulary, pad=PAD).eval()
     our.load_state_dict({**our.state_dict(), **load_file(folder / "weights.safetensors")})
     try:

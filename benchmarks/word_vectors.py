@@ -26,7 +26,7 @@ import torch
 from gensim.models import Word2Vec
 
 from glassformer import config
-from glassformer.config import Word2VecOptions
+from glassformer.options import Word2VecOptions
 from glassformer.tasks import wordtests
 from glassformer.tasks.space import Space
 from glassformer.text.batches import Place

@@ -11,15 +11,6 @@ from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
 from torch import Tensor, nn
 
-from glassformer.config import (
-    BertOptions,
-    GPTOptions,
-    MLPOptions,
-    RnnOptions,
-    TextCNNOptions,
-    TransformerOptions,
-    Word2VecOptions,
-)
 from glassformer.models import readers
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
@@ -28,6 +19,15 @@ from glassformer.models.rnn import RecurrentLanguage, RecurrentReader, Recurrent
 from glassformer.models.textcnn import TextCNN
 from glassformer.models.transformer import Transformer
 from glassformer.models.word2vec import Word2Vec
+from glassformer.options import (
+    BertOptions,
+    GPTOptions,
+    MLPOptions,
+    RnnOptions,
+    TextCNNOptions,
+    TransformerOptions,
+    Word2VecOptions,
+)
 
 settings.register_profile("glassformer", deadline=None)  # a busy machine is not a bug
 settings.load_profile("glassformer")

@@ -13,13 +13,14 @@ from small_tasks import TEXTS, make
 
 import glassformer as gf
 from glassformer import config, edits
-from glassformer.config import RnnOptions, from_dict
+from glassformer.config import from_dict
 from glassformer.distance import norms_by_distance
 from glassformer.errors import UserError
 from glassformer.explain import explain
 from glassformer.models.rnn import RecurrentTranslator
 from glassformer.models.stack import parameters
 from glassformer.notation import TABLE
+from glassformer.options import RnnOptions
 from glassformer.server.app import create_app
 from glassformer.server.guard import Visitors
 from glassformer.server.limits import Limits

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import DATA, MODELS, PRESETS, SERVED_BY, Recipe, from_dict, read, to_toml
+from glassformer.config import from_dict, read, to_toml
 from glassformer.errors import UserError
+from glassformer.options import DATA, MODELS, PRESETS, SERVED_BY, Recipe
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import PairData
 from glassformer.errors import UserError
+from glassformer.options import PairData
 from glassformer.text.corpus import Pair, read_lines, read_pairs
 
 OPTIONS = PairData(source="en", target="de")

@@ -17,11 +17,11 @@ from test_decoding import Oracle, limits_for, same
 
 import glassformer as gf
 from glassformer import answers
-from glassformer.config import DecodingOptions
 from glassformer.decoding import search, tree
 from glassformer.edits import ForceToken, HeadOff, NoMask, NoScale, apply
 from glassformer.errors import UserError
 from glassformer.layers.attention import Attention
+from glassformer.options import DecodingOptions
 from glassformer.tasks import tokens
 from glassformer.tasks.language import Language
 from glassformer.tasks.translate import Translate

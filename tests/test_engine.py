@@ -17,7 +17,6 @@ from conftest import MODELS, SIZES, VARIANTS, bert, every_variant, gpt, scramble
 
 import glassformer as gf
 from glassformer import store
-from glassformer.config import BertOptions, DecodingOptions, GenerationOptions, PairData, Recipe, TextData, TokenizerOptions
 from glassformer.engine import choice, kept
 from glassformer.engine.continuer import FastContinuer
 from glassformer.engine.continuer import obstacles as not_written
@@ -25,6 +24,7 @@ from glassformer.engine.translator import FastTranslator, obstacles
 from glassformer.errors import UserError
 from glassformer.interop import ctranslate2 as interop
 from glassformer.interop.exporting import export_model
+from glassformer.options import BertOptions, DecodingOptions, GenerationOptions, PairData, Recipe, TextData, TokenizerOptions
 from glassformer.tasks.continuer import Continuation
 from glassformer.tasks.fill import Fill
 from glassformer.tasks.language import Language

@@ -27,7 +27,6 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import BertOptions, GPTOptions, Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.interop import sources, vocabularies
 from glassformer.interop.exporting import export_model
@@ -38,6 +37,7 @@ from glassformer.interop.rules import Rule, interleaved, plan, reading, to_ours,
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
+from glassformer.options import BertOptions, GPTOptions, Recipe, TransformerOptions
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.weights import load_weights, named_weights, write_tensors
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import LabelData, TagData, TextData
 from glassformer.errors import UserError
+from glassformer.options import LabelData, TagData, TextData
 from glassformer.text import corpus, labelled, tables
 from glassformer.text.labelled import Example, Sentence, read_examples, read_sentences, read_texts, scheme_of, spans
 

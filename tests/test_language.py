@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import GenerationOptions
 from glassformer.errors import UserError
+from glassformer.options import GenerationOptions
 from glassformer.tasks import continuer
 from glassformer.tasks import language as language_module
 from glassformer.tasks.language import Language

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from glassformer import config
 from glassformer.errors import UserError
+from glassformer.options import Recipe
 from glassformer.tasks import registry
 from glassformer.tasks.classify import macro_f1
 from glassformer.tasks.compare import Compare, Score, _pearson, _ranks
@@ -36,7 +37,7 @@ LABELS = ["dry", "rainy", "windy"]
 LINES = ["the owl and the hen sat on a bin", "a cow ran", "小猫吃鱼"]
 
 
-def recipe(task: str, model: dict[str, Any] | None = None, tokenizer: dict[str, Any] | None = None, **data: Any) -> config.Recipe:
+def recipe(task: str, model: dict[str, Any] | None = None, tokenizer: dict[str, Any] | None = None, **data: Any) -> Recipe:
     columns = {"columns": COLUMNS[task]} if task in COLUMNS else {}
     lengths = {} if task == "fill" else {"max_length": 20}
     return config.from_dict(

@@ -29,10 +29,10 @@ from schemathesis.generation import GenerationMode
 from small_tasks import TEXTS
 
 from glassformer import config, store
-from glassformer.config import GenerationOptions, TokenizerOptions
 from glassformer.decoding.sampling import distribution
 from glassformer.errors import UserError
 from glassformer.notation import TABLE
+from glassformer.options import GenerationOptions, TokenizerOptions
 from glassformer.server import page
 from glassformer.server.app import create_app
 from glassformer.server.cache import Traces

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers
 
-from glassformer.config import TokenizerOptions
 from glassformer.errors import UserError
+from glassformer.options import TokenizerOptions
 from glassformer.text.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Piece, Tokenizer
 
 LINES = [

@@ -11,7 +11,7 @@ import torch
 from command import Learned, glassformer, in_its_own_process, small, tiny
 
 from glassformer import config
-from glassformer.config import TrainingOptions
+from glassformer.options import TrainingOptions
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.evaluation import Evaluation
 from glassformer.tasks.metrics import Score

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from glassformer.config import PRESETS, TransformerOptions
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.models.stack import parameters
 from glassformer.models.transformer import Transformer
+from glassformer.options import PRESETS, TransformerOptions
 
 variants = st.fixed_dictionaries(
     {

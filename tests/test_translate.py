@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from conftest import SIZES, close, scramble
 from safetensors.torch import load_file, save_file
 
-from glassformer.config import DecodingOptions, PairData, Recipe, TokenizerOptions
 from glassformer.decoding.sampling import Sampling
 from glassformer.errors import UserError
+from glassformer.options import DecodingOptions, PairData, Recipe, TokenizerOptions
 from glassformer.tasks.languages import guess
 from glassformer.tasks.translate import Translate, pad
 from glassformer.text.tokenizer import BOS, EOS, PAD, Tokenizer

@@ -17,9 +17,10 @@ from torch import Tensor
 
 import glassformer as gf
 from glassformer import store
-from glassformer.config import TokenizerOptions, Word2VecOptions, WordData, from_dict
+from glassformer.config import from_dict
 from glassformer.errors import UserError
 from glassformer.layers.negative_sampling import negative_sampling
+from glassformer.options import TokenizerOptions, Word2VecOptions, WordData
 from glassformer.tasks import wordtests
 from glassformer.tasks.contexts import _places, occurrences
 from glassformer.tasks.space import Space

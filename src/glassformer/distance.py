@@ -13,6 +13,7 @@ from torch import Tensor
 from glassformer import config
 from glassformer.models.gpt import GPT
 from glassformer.models.rnn import RecurrentLanguage
+from glassformer.options import GPTOptions, RnnOptions
 from glassformer.trace import recording
 
 SHAPE = {"gpt": {"layers": 2, "heads": 4}, "rnn": {"layers": 1}}
@@ -64,7 +65,7 @@ def _fresh(changes: dict[str, Any], length: int, width: int) -> GPT | RecurrentL
     if changes["kind"] == "gpt":
         sizes["inner"] = 4 * width
     options = config.from_dict({"task": "language", "model": {**sizes, **changes}}).model
-    if isinstance(options, config.RnnOptions):
+    if isinstance(options, RnnOptions):
         return RecurrentLanguage(options, 100).eval()
-    assert isinstance(options, config.GPTOptions)
+    assert isinstance(options, GPTOptions)
     return GPT(options, 100).eval()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import Recipe
+    from glassformer.options import Recipe
 
 BUNDLED = Path(__file__).parent / "pretrained"
 HERE = (Path("runs"), Path("models"))
@@ -40,7 +40,7 @@ def describe(folder: Path) -> str:
 
 def title(recipe: "Recipe") -> str:
     """What it is about, in a few words."""
-    from glassformer.config import PairData
+    from glassformer.options import PairData
 
     data = recipe.data
     if isinstance(data, PairData):

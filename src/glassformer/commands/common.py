@@ -13,8 +13,8 @@ import typer
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import Recipe
     from glassformer.decoding.sampling import Sampling
+    from glassformer.options import Recipe
 
 T = TypeVar("T")
 

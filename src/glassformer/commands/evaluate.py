@@ -128,7 +128,7 @@ def _texts(task: "Language | Fill", specs: tuple[str, ...], find: Find, limit: i
 
 
 def _label(task: "Classify | Score", specs: tuple[str, ...], find: Find, limit: int) -> tuple[dict[str, Any], str]:
-    from glassformer.config import LabelData
+    from glassformer.options import LabelData
     from glassformer.tasks.classify import Classify
     from glassformer.text.labelled import read_examples
     from glassformer.training.labels import check_known, parted_examples
@@ -146,7 +146,7 @@ def _label(task: "Classify | Score", specs: tuple[str, ...], find: Find, limit: 
 
 
 def _tag(task: "Tag", specs: tuple[str, ...], find: Find, limit: int) -> tuple[dict[str, Any], str]:
-    from glassformer.config import TagData
+    from glassformer.options import TagData
     from glassformer.text.labelled import read_sentences
     from glassformer.training.labels import check_known, parted_sentences
 

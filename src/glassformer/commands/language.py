@@ -28,7 +28,7 @@ from glassformer.commands.common import (
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import GenerationOptions, Recipe
+    from glassformer.options import GenerationOptions, Recipe
     from glassformer.tasks.continuer import Continuation, Continuer
 
 

@@ -31,7 +31,7 @@ from glassformer.commands.common import (
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.config import DecodingOptions, Recipe
+    from glassformer.options import DecodingOptions, Recipe
     from glassformer.tasks.translate import Translate
     from glassformer.tasks.translator import Translation
 

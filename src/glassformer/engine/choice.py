@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassformer.config import DecodingOptions, GenerationOptions, Recipe
 from glassformer.errors import UserError
+from glassformer.options import DecodingOptions, GenerationOptions, Recipe
 
 if TYPE_CHECKING:
     from glassformer.engine.continuer import FastContinuer

@@ -4,9 +4,9 @@ import queue
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import GenerationOptions, Recipe, TextData
 from glassformer.engine import kept
 from glassformer.interop import ctranslate2 as interop
+from glassformer.options import GenerationOptions, Recipe, TextData
 from glassformer.tasks.continuer import Continuer, Ids, Writer
 from glassformer.text.tokenizer import Tokenizer
 

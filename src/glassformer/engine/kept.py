@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.interop import ctranslate2 as interop
 from glassformer.interop.folders import folder_aside
+from glassformer.options import Recipe
 from glassformer.text.datasets import cache_dir
 from glassformer.text.tokenizer import Tokenizer
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassformer.config import DecodingOptions, PairData, Recipe
 from glassformer.decoding.state import PATIENCE, Hypothesis
 from glassformer.engine import kept
 from glassformer.interop import ctranslate2 as interop
+from glassformer.options import DecodingOptions, PairData, Recipe
 from glassformer.tasks.translator import Ids, Translator, by_budget, load_tokenizers
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """BERT: learned positions and token types, LayerNorm after each part, and a head for each task."""
 
-from glassformer.config import BertOptions
 from glassformer.interop.family import Family
 from glassformer.interop.rules import Rule
+from glassformer.options import BertOptions
 
 EMBEDDINGS, LAYER = "bert.embeddings", "bert.encoder.layer.{i}"
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import BertOptions, BlockOptions, GPTOptions, Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.layers.tables import sinusoids
+from glassformer.options import BertOptions, BlockOptions, GPTOptions, Recipe, TransformerOptions
 
 PRECISIONS = ("float32", "int8")
 VOCABULARIES = ("vocabulary", "shared_vocabulary", "source_vocabulary", "target_vocabulary")

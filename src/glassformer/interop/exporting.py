@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import BertOptions, GPTOptions, PairData, Recipe, TextData
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.interop.bert import BERT
@@ -22,6 +21,7 @@ from glassformer.interop.llama import LLAMA
 from glassformer.interop.marian import MARIAN
 from glassformer.interop.rules import plan, to_theirs
 from glassformer.interop.vocabularies import add_marks, load_tokenizer, read_text
+from glassformer.options import BertOptions, GPTOptions, PairData, Recipe, TextData
 from glassformer.store import find_model
 from glassformer.weights import read_tensors, write_tensors
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import config
-from glassformer.config import BertOptions, BlockModel, BlockOptions, GPTOptions, Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.interop.rules import Rule
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
 from glassformer.models.transformer import Transformer
+from glassformer.options import BertOptions, BlockModel, BlockOptions, GPTOptions, Recipe, TransformerOptions
 
 Settings = dict[str, Any]  # another library's config.json
 ROLES = ("pad", "bos", "eos", "unk", "mask")  # of special tokens

@@ -1,8 +1,8 @@
 """GPT-2: learned positions, LayerNorm before each part, one matrix for queries, keys and values."""
 
-from glassformer.config import GPTOptions
 from glassformer.interop.family import Family, Settings
 from glassformer.interop.rules import TRANSPOSED, Rule
+from glassformer.options import GPTOptions
 
 
 def _flatten(settings: Settings) -> Settings:

@@ -1,8 +1,8 @@
 """Llama: rotary positions, RMSNorm, SwiGLU, fewer key/value heads. GGUF and llama2.c hold the same model under other names."""
 
-from glassformer.config import GPTOptions
 from glassformer.interop.family import Family, Settings
 from glassformer.interop.rules import SAME, Layout, Rule, interleaved
+from glassformer.options import GPTOptions
 
 
 def _flatten(settings: Settings) -> Settings:

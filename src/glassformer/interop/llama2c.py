@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.config import GPTOptions
 from glassformer.errors import UserError
 from glassformer.interop.family import Settings, blank, options_of, recipe_of
 from glassformer.interop.llama import LLAMA, llama_rules, paired
@@ -17,6 +16,7 @@ from glassformer.interop.model import Imported, assemble
 from glassformer.interop.rules import Rule, plan, to_theirs
 from glassformer.interop.tensors import Found
 from glassformer.interop.vocabularies import sentencepiece_bpe
+from glassformer.options import GPTOptions
 
 HEADER = struct.Struct("<7i")
 SPECIALS = ("<unk>", "<s>", "</s>")  # ids 0, 1, 2; a text begins with <s> and, since the next one begins, also ends with it

@@ -6,9 +6,9 @@ weight is imported with its D axis in our order.
 
 import torch
 
-from glassformer.config import TransformerOptions
 from glassformer.interop.family import Family, Settings
 from glassformer.interop.rules import ONE_ROW, Rule, reading, writing
+from glassformer.options import TransformerOptions
 
 
 def _unflatten(settings: Settings) -> Settings:

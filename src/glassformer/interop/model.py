@@ -7,11 +7,11 @@ from typing import Any
 import tokenizers as hf
 from torch import Tensor
 
-from glassformer.config import Recipe, TransformerOptions
 from glassformer.errors import UserError
 from glassformer.interop.family import ROLES, Family, Settings, blank, blocks_of, options_of, recipe_of
 from glassformer.interop.rules import Rule, plan
 from glassformer.interop.tensors import Found, convert, without_copies
+from glassformer.options import Recipe, TransformerOptions
 
 NEEDED = {"bert": ("pad", "bos", "eos"), "transformer": ("pad", "bos", "eos"), "gpt": ()}  # special tokens
 

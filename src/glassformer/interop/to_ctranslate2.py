@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.interop.ctranslate2 import FILES, PRECISIONS, Unfit, convert, library, obstacles, read_weights
 from glassformer.interop.folders import check_free, folder_aside
+from glassformer.options import Recipe
 from glassformer.tasks import registry
 from glassformer.tasks.language import Language
 from glassformer.tasks.translate import Translate

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer import config
-from glassformer.config import Recipe, TokenizerOptions, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.files import aside, write_text
 from glassformer.interop.folders import check_free, folder_aside
 from glassformer.interop.tensors import refuse_pickle
+from glassformer.options import Recipe, TokenizerOptions, Word2VecOptions, WordData, usual_training
 from glassformer.tasks.space import space_words
 from glassformer.tasks.task import Task
 from glassformer.text.corpus import GZIP_MAGIC
@@ -260,7 +260,7 @@ def recipe_of(words: int, width: int) -> Recipe:
         data=WordData(split="spaces"),
         tokenizer=TokenizerOptions(kind="word", vocabulary=min(max(words, 16), 1_000_000), pad="", bos="", eos="", unk=""),
         model=Word2VecOptions(width=width, output=False, subsample=0.0),
-        training=config.usual_training("vectors"),
+        training=usual_training("vectors"),
     )
 
 

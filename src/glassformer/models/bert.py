@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions, RnnOptions
 from glassformer.layers import masks
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feedforward import ACTIVATIONS
 from glassformer.layers.norm import LayerNorm
 from glassformer.models.stack import Stack, initialise_small
+from glassformer.options import BertOptions, RnnOptions
 from glassformer.trace import tap
 
 

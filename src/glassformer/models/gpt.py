@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from glassformer.config import GPTOptions
 from glassformer.layers import masks
 from glassformer.models.stack import Stack, State, initialise_small
+from glassformer.options import GPTOptions
 from glassformer.trace import tap
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import MLPOptions
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
+from glassformer.options import MLPOptions
 from glassformer.trace import tap
 
 

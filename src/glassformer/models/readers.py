@@ -1,11 +1,11 @@
 """Which model reads a text: one answer for all of it, or one for each token."""
 
-from glassformer.config import BertOptions, MLPOptions, RnnOptions, TextCNNOptions
 from glassformer.models.bert import Bert, PooledHead, TokenHead
 from glassformer.models.heads import LinearHead
 from glassformer.models.mlp import MLP
 from glassformer.models.rnn import RecurrentReader
 from glassformer.models.textcnn import TextCNN
+from glassformer.options import BertOptions, MLPOptions, RnnOptions, TextCNNOptions
 
 ReaderOptions = BertOptions | RnnOptions | TextCNNOptions | MLPOptions
 ReaderModel = Bert | RecurrentReader | TextCNN | MLP

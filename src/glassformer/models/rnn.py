@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from glassformer.config import RnnOptions
 from glassformer.layers import masks
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.recurrent import Attending, Bidirectional, Hidden, Recurrent
 from glassformer.models.stack import initialise_xavier
+from glassformer.options import RnnOptions
 from glassformer.trace import tap
 
 

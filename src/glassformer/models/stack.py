@@ -7,7 +7,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import BertOptions, BlockOptions, TransformerOptions
 from glassformer.layers.attention import Attention
 from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
@@ -15,6 +14,7 @@ from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import normalisation
 from glassformer.layers.positions import Rotary
+from glassformer.options import BertOptions, BlockOptions, TransformerOptions
 from glassformer.trace import traced
 
 

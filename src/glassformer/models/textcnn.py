@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import TextCNNOptions
 from glassformer.layers.convolution import Convolution
 from glassformer.layers.embedding import Embedding
 from glassformer.models.heads import LinearHead
+from glassformer.options import TextCNNOptions
 from glassformer.trace import tap
 
 

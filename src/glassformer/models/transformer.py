@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from glassformer.config import TransformerOptions
 from glassformer.layers import masks
 from glassformer.models.stack import Stack, State, initialise_xavier
+from glassformer.options import TransformerOptions
 from glassformer.trace import tap
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import Word2VecOptions
 from glassformer.layers.negative_sampling import negative_sampling
+from glassformer.options import Word2VecOptions
 from glassformer.text.words import bucket, ngrams
 from glassformer.trace import tap
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from glassformer.config import PairData, Recipe
+from glassformer.options import PairData, Recipe
 from glassformer.tasks.fill import MASK
 from glassformer.text import synthetic
 from glassformer.text.tokenizer import Tokenizer

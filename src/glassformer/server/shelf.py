@@ -12,10 +12,10 @@ from typing import Any
 
 from glassformer import config, store
 from glassformer.answers import tokenizer_of
-from glassformer.config import PairData, Recipe
 from glassformer.engine import choice
 from glassformer.errors import UserError
 from glassformer.notation import describe
+from glassformer.options import PairData, Recipe
 from glassformer.server.examples import examples
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from glassformer.config import Recipe
 from glassformer.models import readers
+from glassformer.options import Recipe
 from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_labels, write_labels
 from glassformer.text.labelled import Example
 from glassformer.text.tokenizer import Tokenizer

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.config import LabelData, Recipe
 from glassformer.errors import UserError
 from glassformer.models import readers
+from glassformer.options import LabelData, Recipe
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.reading import Pooled, ReadBatch, Row, Texts, read_json, write_labels
 from glassformer.text.labelled import Example

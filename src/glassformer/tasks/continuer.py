@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from glassformer.config import GenerationOptions, Recipe, TextData
 from glassformer.errors import UserError
+from glassformer.options import GenerationOptions, Recipe, TextData
 from glassformer.text.tokenizer import Tokenizer
 
 Ids = list[int]

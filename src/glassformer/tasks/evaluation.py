@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from glassformer.config import DecodingOptions
 from glassformer.errors import UserError
+from glassformer.options import DecodingOptions
 from glassformer.tasks.metrics import Score, bleu, bleu_tokenizer, chrf
 from glassformer.tasks.translate import Translate
 from glassformer.tasks.translator import Translation

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from glassformer.config import BertOptions, Recipe
 from glassformer.errors import UserError
 from glassformer.models.bert import Bert, MaskedHead
+from glassformer.options import BertOptions, Recipe
 from glassformer.tasks import tokens
 from glassformer.tasks.reading import ReadBatch, Reader, by_budget
 from glassformer.tasks.task import Ids

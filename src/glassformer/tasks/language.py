@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import GenerationOptions, GPTOptions, Recipe, RnnOptions, TextData
 from glassformer.decoding.sampling import discourage, distribution, draw
 from glassformer.decoding.search import walk
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.gpt import GPT
 from glassformer.models.rnn import RecurrentLanguage
+from glassformer.options import GenerationOptions, GPTOptions, Recipe, RnnOptions, TextData
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.continuer import Continuer, Writer

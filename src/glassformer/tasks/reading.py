@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import BertOptions, MLPOptions, Recipe, RnnOptions, TextCNNOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.readers import ReaderModel
+from glassformer.options import BertOptions, MLPOptions, Recipe, RnnOptions, TextCNNOptions
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task, pad

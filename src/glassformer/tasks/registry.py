@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from glassformer import config
-from glassformer.config import Recipe
+from glassformer.options import Recipe
 from glassformer.tasks import compare
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.fill import Fill

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from glassformer.config import Recipe, TagData
 from glassformer.models import readers
+from glassformer.options import Recipe, TagData
 from glassformer.tasks import tokens
 from glassformer.tasks.reading import ReadBatch, Reader, by_budget, read_labels, write_labels
 from glassformer.tasks.task import Ids

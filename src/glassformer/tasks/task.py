@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import config
-from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.options import Recipe
 from glassformer.trace import Token
 from glassformer.weights import Unfilled, load_weights, named_weights, write_tensors
 

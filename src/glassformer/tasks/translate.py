@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import DecodingOptions, PairData, Recipe, RnnOptions, TransformerOptions
 from glassformer.decoding import search
 from glassformer.decoding.cores import spread
 from glassformer.decoding.sampling import Sampling
@@ -19,6 +18,7 @@ from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.rnn import RecurrentTranslator
 from glassformer.models.transformer import Transformer
+from glassformer.options import DecodingOptions, PairData, Recipe, RnnOptions, TransformerOptions
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task, pad

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glassformer.config import DecodingOptions, PairData, Recipe
 from glassformer.decoding.state import Hypothesis, Limits
 from glassformer.errors import UserError
+from glassformer.options import DecodingOptions, PairData, Recipe
 from glassformer.tasks.languages import guess
 from glassformer.text.tokenizer import Tokenizer
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.config import Recipe, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.models.word2vec import Neighbourhoods, Word2Vec
+from glassformer.options import Recipe, Word2VecOptions, WordData
 from glassformer.tasks import tokens
 from glassformer.tasks.space import Near, Space, space_words
 from glassformer.tasks.task import Ids, Task

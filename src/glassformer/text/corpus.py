@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from glassformer.config import PairData
 from glassformer.errors import UserError
+from glassformer.options import PairData
 from glassformer.text import synthetic
 
 ALLOWED = "pairs.tsv, pairs.jsonl (each also .gz), two aligned files such as train.{en,de}.gz, or synthetic:NAME"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import LabelData, TagData, TextData, WordData
 from glassformer.errors import UserError
+from glassformer.options import LabelData, TagData, TextData, WordData
 from glassformer.text import tables
 from glassformer.text.corpus import Find, read_each, read_lines
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import Word2VecOptions
 from glassformer.errors import UserError
+from glassformer.options import Word2VecOptions
 from glassformer.text.batches import Place, permuted
 from glassformer.text.stream import Stream
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import tokenizers as hf
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from glassformer.config import TokenizerOptions
 from glassformer.errors import UserError
+from glassformer.options import TokenizerOptions
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")

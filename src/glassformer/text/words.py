@@ -10,8 +10,8 @@ from pathlib import Path
 import tokenizers as hf
 from tokenizers import models
 
-from glassformer.config import TokenizerOptions, WordData
 from glassformer.errors import UserError
+from glassformer.options import TokenizerOptions, WordData
 from glassformer.text.tokenizer import BYTES, SPECIALS, UNK, Tokenizer
 
 HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from glassformer.config import BlockOptions, MLPOptions, Model, RnnOptions, TextCNNOptions, TransformerOptions, Word2VecOptions
 from glassformer.models.stack import parameters
+from glassformer.options import BlockOptions, MLPOptions, Model, RnnOptions, TextCNNOptions, TransformerOptions, Word2VecOptions
 from glassformer.store import title
 from glassformer.training.checkpoints import Progress
 from glassformer.training.work import Work

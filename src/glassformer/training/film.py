@@ -15,8 +15,8 @@ from torch import Tensor
 
 from glassformer import film
 from glassformer.answers import answer, log_probs
-from glassformer.config import GenerationOptions
 from glassformer.errors import UserError
+from glassformer.options import GenerationOptions
 from glassformer.tasks.language import Language
 from glassformer.tasks.task import Task
 from glassformer.tasks.translate import Translate

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from glassformer.config import LabelData, PairData, TagData
+from glassformer.options import LabelData, PairData, TagData
 from glassformer.tasks import evaluation
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.metrics import bleu, bleu_tokenizer

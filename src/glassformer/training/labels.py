@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from glassformer.config import LabelData, Recipe, TagData
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.options import LabelData, Recipe, TagData
 from glassformer.tasks import compare
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.compare import Score, number_of

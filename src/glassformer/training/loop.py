@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from glassformer import config
-from glassformer.config import BlockOptions, Word2VecOptions
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
+from glassformer.options import BlockOptions, Word2VecOptions, usual_training
 from glassformer.tasks.batch import Rows
 from glassformer.text.batches import Place
 from glassformer.training.checkpoints import Checkpoints, Progress
@@ -160,7 +159,7 @@ class Trainer:
         last = str(self.checkpoints.path(saved[-1])) if saved else "none was saved yet"
         model, clip = self.recipe.model, self.options.clip
         cures = [f"a lower training.rate (now {self.options.rate})", f"a longer training.warmup ({self.options.warmup})"]
-        usual = config.usual_training(self.recipe.task).clip
+        usual = usual_training(self.recipe.task).clip
         if not 0 < clip <= usual:
             cures.append(f"training.clip = {usual} ({clip})")
         if isinstance(model, Word2VecOptions):

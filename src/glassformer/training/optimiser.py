@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import TrainingOptions
 from glassformer.errors import UserError
+from glassformer.options import TrainingOptions
 
 
 def rate_at(update: int, options: TrainingOptions) -> float:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from glassformer.config import PairData, Recipe
 from glassformer.files import write_text
+from glassformer.options import PairData, Recipe
 from glassformer.tasks.evaluation import directions, evaluate, loss
 from glassformer.tasks.translate import Batch, Translate
 from glassformer.tasks.translator import load_tokenizers, save_tokenizers

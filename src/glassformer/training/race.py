@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from glassformer import config
-from glassformer.config import PairData, Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.models.stack import parameters
+from glassformer.options import PairData, Recipe
 from glassformer.tasks import registry
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find as find_corpus

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from glassformer import config
-from glassformer.config import Recipe
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.options import Recipe
 from glassformer.store import BUNDLED, find_model
 from glassformer.text.datasets import find
 from glassformer.training.card import write_card

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from glassformer import charts
-from glassformer.config import Recipe
 from glassformer.files import write_text
+from glassformer.options import Recipe
 from glassformer.training.checkpoints import Progress
 from glassformer.training.judging import Judgement, Measure, length_edges, on_shared_texts
 

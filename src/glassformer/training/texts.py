@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from glassformer.config import Recipe, TextData
+from glassformer.options import Recipe, TextData
 from glassformer.tasks.fill import Fill, check_mask
 from glassformer.tasks.language import Batch, Fit, Language
 from glassformer.tasks.reading import ReadBatch

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from glassformer.config import TokenizerOptions
 from glassformer.errors import UserError
+from glassformer.options import TokenizerOptions
 from glassformer.text.tokenizer import Tokenizer
 
 # How many characters a vocabulary is learned from, evenly over the corpus: more adds no piece worth having, and takes memory.

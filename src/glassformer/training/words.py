@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from glassformer.config import Recipe, Word2VecOptions, WordData
 from glassformer.errors import UserError
 from glassformer.models.word2vec import Neighbourhoods
+from glassformer.options import Recipe, Word2VecOptions, WordData
 from glassformer.tasks import wordtests
 from glassformer.tasks.vectors import Vectors
 from glassformer.text.batches import Place

@@ -115,6 +115,9 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
         (["--text", TEXT, "--second", "x"], "reads one text"),
         ([], '--text "…"'),
         (["tagger", "--text", TEXT], "An export is of one model; 2 were given"),
+        (["--text", "cat \udcff"], "not valid UTF-8: character 5"),
+        (["--text", TEXT, "--port", "9000"], "--port is of the page while it is served"),
+        (["--text", TEXT, "--no-browser"], "--no-browser is of the page while it is served"),
     ],
 )
 def test_a_mistake_costs_nothing(model: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -132,7 +135,7 @@ def test_options_of_an_export_alone(option: list[str]) -> None:
 
 def test_word_vectors_have_no_pass_to_export(tmp_path: Path) -> None:
     result = glassformer("explore", "--export", tmp_path / "out", "--model", "word-vectors", "--text", "cat")
-    assert result.code == 2 and "Word vectors make no pass" in result.err and not list(tmp_path.iterdir())
+    assert result.code == 2 and "which read none" in result.err and not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_over(model: Path, tmp_path: Path) -> None:
@@ -149,6 +152,25 @@ def test_nothing_is_written_over(model: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter.txt"] and (
         tmp_path / "mine/letter.txt"
     ).read_text() == "dear"
+
+
+def test_files_of_others_in_an_export_are_not_lost(model: Path, tmp_path: Path) -> None:
+    command = ["explore", "--model", model, "--text", "cat", "--force", "--export"]
+    (tmp_path / "mine/export").mkdir(parents=True)
+    (tmp_path / "mine/export/manifest.json").write_text('{"mine": 1}')
+    result = glassformer(*command, tmp_path / "mine")
+    assert result.code == 2 and "no earlier export" in result.err
+    assert glassformer(*command, tmp_path / "out").code == 0
+    (tmp_path / "out/CNAME").write_text("example.org")
+    result = glassformer(*command, tmp_path / "out")
+    assert result.code == 2 and "more than an export in it (CNAME)" in result.err
+    assert (tmp_path / "out/CNAME").read_text() == "example.org" and (tmp_path / "out/index.html").exists()
+
+
+def test_into_the_folder_one_stands_in(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert glassformer("explore", "--model", model, "--text", "cat", "--export", ".").code == 0
+    assert Path("index.html").is_file() and Path("export/manifest.json").is_file()
 
 
 def test_an_earlier_export_stays_until_the_new_one_is_whole(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

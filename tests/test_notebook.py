@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import torch
 from command import ROOT
 from small_tasks import LINES, TEXTS, make
 from test_page import browser, browser_test  # noqa: F401 (a fixture)
@@ -94,6 +95,16 @@ def test_two_models_of_one_name_are_told_apart(folder: Path) -> None:
     assert names[0] == names[2] != names[1]
 
 
+def test_a_folder_is_one_model_and_no_id_means_another(folder: Path) -> None:
+    by_name = [place(gf.explore(name, "book a table"))["model"] for name in ("intents", "intents")]
+    assert by_name == ["intents", "intents"]
+    assert len({place(gf.explore(folder, "好"))["model"] for _ in range(2)}) == 1
+    ids = [place(gf.explore(gf.load("intents"), "book a table"))["model"] for _ in range(Limits().models + 2)]
+    assert len({"intents", *ids}) == len(ids) + 1  # also those that nobody holds any more
+    with pytest.raises(Exception, match="no longer in memory"):
+        notebook.server().shelf.load(ids[0])
+
+
 def test_only_the_latest_models_stay(folder: Path) -> None:
     frames = [gf.load(folder).trace("好").show() for _ in range(Limits().models + 1)]  # nobody else holds them
     notebook.server().work.traces.get(place(frames[-1])["trace"]).task  # noqa: B018
@@ -123,6 +134,10 @@ def test_word_vectors_are_shown_on_a_plane() -> None:
         ({"text": "好", "to": "fr"}, "fr"),
         ({"text": "好", "second": "不"}, "reads one text"),
         ({"model": "nowhere"}, "There is no model"),
+        ({"model": 42}, "not 42"),
+        ({"text": 42}, "not 42"),
+        ({"text": "\ud800"}, "not valid UTF-8"),
+        ({"text": None, "second": "好"}, "goes with a first"),
     ],
 )
 def test_mistakes_are_sentences(folder: Path, given: dict[str, Any], said: str) -> None:
@@ -136,6 +151,12 @@ def test_a_saved_trace_needs_its_model(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(gf.UserError, match="does not know its model"):
         Trace.load(tmp_path).show()
     assert told(Trace.load(tmp_path).show(model=model))["text"] == "好"
+    assert told(Trace.load(tmp_path).show(model=folder))["text"] == "好"
+    with torch.no_grad():
+        model.model.encoder.embed.token.weight.mul_(1.1)
+    for other in (model, "intents", "zh-en"):
+        with pytest.raises(gf.UserError, match="did not make this trace"):
+            Trace.load(tmp_path).show(model=other)
 
 
 def test_who_may_frame_and_ask(folder: Path) -> None:

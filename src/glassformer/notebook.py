@@ -16,12 +16,14 @@ from urllib.parse import urlencode
 import uvicorn
 
 from glassformer.errors import UserError
+from glassformer.explain import Explainer
 from glassformer.server.app import create_app
 from glassformer.server.guard import Visitors
 from glassformer.server.held import Held
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal
-from glassformer.server.requests import ToTrace
+from glassformer.server.requests import ToTrace, readable
+from glassformer.store import find_model
 from glassformer.tasks.task import Task
 from glassformer.trace import Trace
 
@@ -49,12 +51,16 @@ class Frame:
         )
 
 
-def show(trace: Trace, view: str = "walk", height: int = 720, model: Task | None = None) -> Frame:
+def show(trace: Trace, view: str = "walk", height: int = 720, model: Task | str | Path | None = None) -> Frame:
     """A pass that was made already, in the explorer; not one of its numbers is computed again."""
     check(view, height)
-    task = model or trace.made_by
+    task = trace.made_by if model is None else _loaded(model)
     if task is None:
         raise UserError("A saved trace does not know its model: trace.show(model=gf.load(…)), the one that made it.")
+    if task is not trace.made_by and not made(task, trace):
+        raise UserError(
+            f"{task.name or 'This model'} did not make this trace: its numbers do not follow from the model's weights."
+        )
     if task.recipe.task == "vectors":
         raise UserError("The explorer walks through no pass of word vectors: gf.explore(model) shows them on a plane.")
     served = server()
@@ -69,9 +75,11 @@ def explore(
 ) -> Frame:
     """A model over a text, in the explorer."""
     check(view, height)
-    task = model if isinstance(model, Task) else _loaded(model)
     served = server()
-    id = served.shelf.hold(task)
+    if second is not None and text is None:
+        raise UserError("A second text goes with a first: gf.explore(model, text, second).")
+    id = served.known(model)
+    task = served.shelf.load(id)
     if task.recipe.task == "vectors":
         if text is not None:
             raise UserError("Word vectors read no text: gf.explore(model) shows them on a plane.")
@@ -79,10 +87,7 @@ def explore(
     if text is None:
         about = next(each for each in served.shelf.list()["models"] if each["id"] == id)
         text, second = about["examples"][0], about.get("seconds", [None])[0]
-    if max(len(text), len(second or "")) > LIMITS.characters:
-        raise UserError(
-            f"The text is {max(len(text), len(second or '')):,} characters long; at most {LIMITS.characters:,} are read."
-        )
+    readable(LIMITS, text, second)
     more = {"max_tokens": GO_ON} if task.recipe.task == "language" else {}
     try:
         return served.frame(served.work.trace(ToTrace(model=id, text=text, second=second, to=to, **more)), view, height)  # type: ignore[arg-type]
@@ -97,10 +102,26 @@ def check(view: str, height: int) -> None:
         raise UserError(f"A frame is 100 to 10,000 pixels high, not {height!r}.")
 
 
-def _loaded(name: str | Path) -> Task:
+def made(task: Task, trace: Trace) -> bool:
+    """Whether the numbers of a trace follow from the weights of this model: one of each tensor is computed again."""
+    if trace.about.get("task") != task.recipe.task:
+        return False
+    explainer = Explainer(task.model, trace)
+    try:
+        cells = [explainer.cell(name, [0] * x.dim()) for name, x in trace.items()]
+    except (RuntimeError, LookupError, AttributeError, AssertionError, ValueError, UserError):  # of another shape
+        return False
+    return all(cell.difference <= 1e-3 * max(1.0, abs(cell.value)) for cell in cells)
+
+
+def _loaded(model: Task | str | Path) -> Task:
     from glassformer import load
 
-    found: Task = load(name)
+    if isinstance(model, Task):
+        return model
+    if not isinstance(model, str | Path):
+        raise UserError(f"A model is what gf.load gives, a bundled name or a folder, not {model!r}.")
+    found: Task = load(model)
     return found
 
 
@@ -114,11 +135,24 @@ class Served:
         port = bound.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
         self.shelf = Held(LIMITS)
+        self._folders: dict[Path, Task] = {}  # those loaded for somebody, from other places than the shelf knows
         app = create_app(self.shelf, Visitors("127.0.0.1", port, framed=True), LIMITS)
         self.work = app.state.work
         options: dict[str, Any] = {"log_level": "warning", "access_log": False, "proxy_headers": False, "server_header": False}
         serve = uvicorn.Server(uvicorn.Config(app, **options)).run
         threading.Thread(target=serve, kwargs={"sockets": [bound]}, name="glassformer", daemon=True).start()
+
+    def known(self, model: Task | str | Path) -> str:
+        """The id of a model; the same folder is the same model."""
+        if isinstance(model, str | Path):
+            folder = find_model(model).resolve()
+            for id, path in self.shelf.folders().items():
+                if path.resolve() == folder:
+                    return id
+            if folder not in self._folders:
+                self._folders[folder] = _loaded(model)
+            return self.shelf.hold(self._folders[folder])
+        return self.shelf.hold(_loaded(model))
 
     def link(self, **place: str) -> str:
         return f"{self.address}/#{urlencode(place)}"

@@ -1,6 +1,7 @@
 """`glassformer explore`: the page on which a sentence is followed through a model."""
 
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -48,6 +49,9 @@ def explore(
         named = [*(models or []), *([model] if model else [])]
         if len(named) > 1:
             raise UserError(f"An export is of one model; {len(named)} were given: {', '.join(named)}.")
+        for name, given in (("--port", port is not None), ("--host", host != "127.0.0.1"), ("--no-browser", not browser)):
+            if given:
+                raise UserError(f"{name} is of the page while it is served; an export is not served. Leave it out.")
         if text is None:
             raise UserError('An export is of one text: say which with --text "…".')
         return _export(export, named[0] if named else "zh-en", text, second, to, force, engine)
@@ -92,7 +96,8 @@ def _export(folder: Path, model: str, text: str, second: str | None, to: str | N
 
         export(folder, model, text, second=second, to=to, force=force, engine=engine, watch=watch)
     files, size = size_of(folder)
-    print(f"{folder}: {files:,} files, {size / 1e6:.1f} MB. To look at it: python -m http.server --directory {folder}")
+    look = f"python -m http.server --directory {shlex.quote(str(folder))}"
+    print(f"{folder}: {files:,} files, {size / 1e6:.1f} MB. To look at it: {look}")
 
 
 def _has_screen() -> bool:

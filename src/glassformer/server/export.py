@@ -12,8 +12,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from glassformer.server.guard import POLICY
 from glassformer.server.limits import Limits
 from glassformer.server.looking import ToLens, ToReach, reach, through_the_lens
 from glassformer.server.refusal import Refusal
-from glassformer.server.requests import ToBeam, ToNext, ToSpell, ToTokenize, ToTrace
+from glassformer.server.requests import ToBeam, ToNext, ToSpell, ToTokenize, ToTrace, readable
 from glassformer.server.runs import Runs
 from glassformer.server.shelf import Shelf, read_by
 from glassformer.server.work import Work
@@ -64,10 +64,7 @@ def export(
     """Writes the folder, whole or not at all. `watch` is told how many cells there are, and then of each that is done."""
     index = built_page()
     limits = Limits()
-    if len(text) > limits.characters or len(second or "") > limits.characters:
-        raise UserError(
-            f"The text is {max(len(text), len(second or '')):,} characters long; at most {limits.characters:,} are read."
-        )
+    readable(limits, text, second)
     work = Work(Shelf([model], limits, engine), limits)
     (id,) = work.shelf.folders()
     try:
@@ -95,32 +92,65 @@ def built_page() -> str:
 
 @contextmanager
 def new_folder(folder: Path, force: bool) -> Iterator[Path]:
-    """A folder to write to, which becomes `folder` when the block ends well and is removed when it does not."""
+    """A folder to write to, whose files become those of `folder` when the block ends well; when it does not, all is as before."""
     folder = folder.resolve()
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; --export names a folder.")
-    earlier = folder.is_dir() and any(folder.iterdir())
-    if earlier and not (folder / "export/manifest.json").is_file():
-        raise UserError(f"{folder} is not empty, and no earlier export: --export names a new or empty folder.")
+    earlier = _earlier(folder)
     if earlier and not force:
         raise UserError(f"{folder} has an export already; --force replaces it.")
     part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part.mkdir()
+        for path in (folder, part, old):
+            path.mkdir(parents=True, exist_ok=path == folder)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}.") from None
+        _remove(part, old, made)
+        why = (
+            "something on the way there is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        )
+        raise UserError(f"{folder} cannot be written: {why}.") from None
+    moved = []
     try:
         yield part
-        if earlier:
-            folder.rename(old)
-        part.rename(folder)
+        for path in earlier:
+            path.rename(old / path.name)
+        for path in sorted(part.iterdir(), key=lambda path: path.name == "index.html"):  # which comes when all else is there
+            moved.append(path.rename(folder / path.name))
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        if old.exists():
-            old.rename(folder)
+        for path in moved:
+            path.rename(part / path.name)
+        for path in old.iterdir():
+            path.rename(folder / path.name)
+        _remove(part, old, made)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(part, old)
+
+
+def _earlier(folder: Path) -> list[Path]:
+    """The files of an earlier export, if there is one and nothing else."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; --export names a folder.")
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    try:
+        known = bool(found) and json.loads((folder / "export/manifest.json").read_text(encoding="utf-8"))["format"] == FORMAT
+    except (OSError, ValueError, TypeError, KeyError):
+        known = False
+    if found and not known:
+        raise UserError(f"{folder} is not empty, and no earlier export: --export names a new or empty folder.")
+    ours = {"export", *(path.name for path in page.FOLDER.iterdir())}
+    others = sorted(path.name for path in found if path.name not in ours)
+    if others:
+        raise UserError(
+            f"{folder} has more than an export in it ({', '.join(others[:3])}): --export names a new or empty folder."
+        )
+    return found
+
+
+def _remove(part: Path, old: Path, made: Sequence[Path] = ()) -> None:
+    for path in (part, old):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in made:
+        with suppress(OSError):
+            path.rmdir()
 
 
 class Recording:
@@ -133,6 +163,8 @@ class Recording:
         self._written: dict[tuple[Any, ...], tuple[dict[str, Any], NDArray[Any]]] = {}  # by memory: tied weights are one
 
     def make(self, text: str, second: str | None, to: str | None, watch: Callable[[int], Progress]) -> None:
+        if self.task.recipe.task == "vectors":
+            raise UserError(f"An export is of a text's way through a model; {self.model} is word vectors, which read none.")
         more = {"max_tokens": GO_ON} if self.task.recipe.task == "language" else {}
         asked = ToTrace(model=self.model, text=text, second=second, to=to, **more)  # type: ignore[arg-type]
         told = self.work.trace(asked)

@@ -2,20 +2,22 @@
 
 import weakref
 from collections import deque
+from itertools import chain, count
 from typing import Any
 
 from glassformer.server.limits import Limits
+from glassformer.server.refusal import Refusal
 from glassformer.server.shelf import Shelf, about
 from glassformer.tasks.task import Task
 
 
 class Held(Shelf):
-    """All that are bundled and trained here, and tasks that were given, each under its name. A folder of the same name is hidden
-    while the task is there. The latest few are kept alive; of the others, those that somebody else still holds."""
+    """All that are bundled and trained here, and tasks that were given, each under a name that no folder and no other has or had.
+    The latest few are kept alive; of the others, those that somebody else still holds."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits=limits)
-        self._tasks: dict[str, weakref.ref[Task]] = {}
+        self._tasks: dict[str, weakref.ref[Task]] = {}  # also of those that are gone, so that no id ever means another
         self._latest: deque[Task] = deque(maxlen=limits.models)
 
     def hold(self, task: Task) -> str:
@@ -23,31 +25,31 @@ class Held(Shelf):
         if task in self._latest:
             self._latest.remove(task)
         self._latest.append(task)
-        living = self._living()
-        for id, known in living.items():
-            if known is task:
+        for id, known in self._tasks.items():
+            if known() is task:
                 return id
-        id = task.name or task.recipe.task
-        while id in living:
-            id += "'"
+        name = task.name or task.recipe.task
+        taken = {*self._tasks, *self.folders()}
+        id = next(id for id in chain([name], (f"{name} #{n}" for n in count(2))) if id not in taken)
         self._tasks[id] = weakref.ref(task)
         return id
 
-    def _living(self) -> dict[str, Task]:
-        found = {id: made() for id, made in self._tasks.items()}
-        self._tasks = {id: made for id, made in self._tasks.items() if found[id] is not None}
-        return {id: task for id, task in found.items() if task is not None}
-
     def load(self, id: str) -> Task:
-        return self._living().get(id) or super().load(id)
+        if id not in self._tasks:
+            return super().load(id)
+        task = self._tasks[id]()
+        if task is None:
+            raise Refusal(410, "model-gone", f"The model {id} is no longer in memory. Run its cell again.", model=id)
+        return task
 
     def list(self) -> dict[str, Any]:
-        told, held = super().list(), self._living()
-        for id, task in held.items():
+        told = super().list()
+        for id, task in [(id, made()) for id, made in self._tasks.items()]:
+            if task is None:
+                continue
             model = {"id": id, **tell(task), "checkpoints": []}
             kind = "vectors" if model["task"] == "vectors" else "models"
-            told[kind] = [model, *(each for each in told[kind] if each["id"] != id)]
-            told["problems"].pop(id, None)
+            told[kind].insert(0, model)
         return told
 
 

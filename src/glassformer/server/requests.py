@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from glassformer.edits import ForceToken, HeadOff, Named, NoMask, NoPositions, NoScale, Patch
+from glassformer.errors import UserError
 from glassformer.server.limits import Limits
 from glassformer.trace import Trace
 
@@ -20,6 +21,21 @@ Ids = Annotated[list[Annotated[int, Field(ge=0, le=_ID)]], Field(max_length=_LIM
 
 class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def readable(limits: Limits, *texts: str | None) -> None:
+    """Refuses, in a sentence, what is no text or too long; for those that ask from Python."""
+    for text in texts:
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise UserError(f"The text is a string, not {text!r}.")
+        if len(text) > limits.characters:
+            raise UserError(f"The text is {len(text):,} characters long; at most {limits.characters:,} are read.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"The text is not valid UTF-8: character {error.start + 1} is a broken byte.") from None
 
 
 class ToTrace(Asked):

@@ -49,9 +49,9 @@ def explore(
         named = [*(models or []), *([model] if model else [])]
         if len(named) > 1:
             raise UserError(f"An export is of one model; {len(named)} were given: {', '.join(named)}.")
-        for name, given in (("--port", port is not None), ("--host", host != "127.0.0.1"), ("--no-browser", not browser)):
-            if given:
-                raise UserError(f"{name} is of the page while it is served; an export is not served. Leave it out.")
+        for option, used in (("--port", port is not None), ("--host", host != "127.0.0.1"), ("--no-browser", not browser)):
+            if used:
+                raise UserError(f"{option} is of the page while it is served; an export is not served. Leave it out.")
         if text is None:
             raise UserError('An export is of one text: say which with --text "…".')
         return _export(export, named[0] if named else "zh-en", text, second, to, force, engine)

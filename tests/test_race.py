@@ -14,7 +14,7 @@ from command import TINY, glassformer, process, small
 from glassformer import charts, config
 from glassformer.training.checkpoints import Progress
 from glassformer.training.judging import Judged, Judgement, Measure, length_edges, on_shared_texts
-from glassformer.training.standings import Finish, on_the_same_texts
+from glassformer.training.standings import Finish, differing, on_the_same_texts
 
 RNN = (
     TINY[: TINY.index("[model]")]
@@ -64,6 +64,9 @@ def test_everybody_has_the_same_tokens_and_a_row(raced: tuple[Path, str]) -> Non
         assert float(row["seconds"]) > 0 and float(row["tokens/s"]) > 0
         assert row["recipe"] in printed
         assert 0 <= float(row["final BLEU"]) <= 100
+    assert "final BLEU is that of the weights that were best on the dev data" in printed
+    assert "There is no test data: the dev data has both chosen the weights and judged them" in printed
+    assert "Not trained on the same examples" not in printed
     reached = next(name for name in table[0] if name.startswith("seconds to BLEU"))
     assert all(row[reached] for row in table)  # what all reach is reached by all
 
@@ -96,7 +99,9 @@ def test_the_same_race_asked_for_again_goes_on_and_another_is_refused(raced: tup
     fewer = glassformer("race", *paths, "--out", out, "--limit", 3)
     assert fewer.code == 0 and "Judged by the same 3 texts of the dev data." in fewer.out
     assert "the same 3 texts" in glassformer("race", out).out  # asked for from now on
-    assert glassformer("race", out, "--limit", 8).out == printed
+    assert "seconds to BLEU 77" in glassformer("race", out, "--limit", 8, "--quality", 77).out
+    assert "seconds to BLEU 77" in glassformer("race", out).out
+    assert glassformer("race", out, "--quality", 0).out == printed  # as without one
     for change in ("training.rate=0.5", "training.updates=99"):
         other = glassformer("race", *paths, "--out", out, "--set", change)
         assert other.code == 2 and f"{change.split('=')[0]} of fixed" in other.err and f"--out {out}-2" in other.err
@@ -151,10 +156,12 @@ class TestTheSameTexts:
         for path, most in ((first, 200), (second, 22)):
             text = path.read_text().replace("synthetic:dates:300:1", "pairs.tsv").replace("synthetic:dates:12:2", "pairs.tsv")
             text = text.replace("[tokenizer]", '[tokenizer]\nkind = "word"').replace("dropout = 0.2\n", "")
-            path.write_text(text.replace("max_length = 200", f"max_length = {most}").replace("[data]", "[data]\nmax_length = 20"))
+            text = text.replace("[data]", f"[data]\nmax_length = {20 if most == 200 else 15}")
+            path.write_text(text.replace("max_length = 200", f"max_length = {most}"))
         result = glassformer("race", first, second, "--out", tmp_path / "out", "--tokens", 600)
         assert result.code == 0, result.err
         assert "Judged by the same 20 texts of the dev data; 10 more are longer than fixed can read, and left out" in result.out
+        assert "Not trained on the same examples: transformer 20, fixed 15." in result.out
         assert "Validated by the same dev texts: 10 more are longer than some of the models read" in result.out
         for name in ("transformer", "fixed"):
             assert len(json.loads((tmp_path / "out" / name / "prepared" / "dev.json").read_text())) == 20
@@ -179,8 +186,30 @@ class TestTheSameTexts:
             "Validated by the same dev texts: 1 more is longer than some of the models read, and left out.",
             "Judged by the same 4 texts of the test data; 1 more is longer than b can read, and left out for all.",
             "Of 3 of them a read the beginning alone.",
+            "final x is that of the weights that were best on the dev data, which may not be the last ones.",
         ]
         assert [finish.score for finish in found] == [4, 4]
+
+
+def test_what_was_not_alike_while_training_is_said() -> None:
+    both = [config.from_dict({"task": "classify", "training": {"average": average}}) for average in (3, 1)]
+    judgement = Judgement("x", [Judged("a", 0, 0)], len, 1)
+
+    def notes(*each: tuple[int, int | None]) -> list[str]:
+        made = [
+            Finish(name, recipe, 1, Progress(tokens=tokens), Measure("x"), [], 1.0, judgement, examples)
+            for name, recipe, (tokens, examples) in zip("ab", both, each, strict=True)
+        ]
+        assert on_the_same_texts(made, 0)[1][1:] == [
+            "final x of b is that of the weights that were best on the dev data, which may not be the last ones.",
+            "There is no test data: the dev data has both chosen the weights and judged them, which flatters them.",
+            "final x of a is that of the mean of the last checkpoints (training.average).",
+        ]
+        return [note.split(".")[0] for note in differing(made)]
+
+    assert notes((1000, 5), (1050, 5)) == notes((1000, None), (1000, None)) == []
+    assert notes((3964, 5), (2970, 5)) == ["Not trained on the same number of tokens: a 3,964, b 2,970"]
+    assert notes((1000, 5), (1000, 4)) == ["Not trained on the same examples: a 5, b 4"]
 
 
 class TestMeasures:
@@ -245,6 +274,9 @@ class TestRefused:
 
     def test_other_mistakes(self, tmp_path: Path, raced: tuple[Path, str]) -> None:
         first, second, third = recipes(tmp_path)
+        names = ["race.json.toml", "Race.csv.toml", ".race.toml", "...toml", "fixed.toml.toml"]
+        for name in names:
+            (tmp_path / name).write_text(first.read_text())
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "thesis.txt").write_text("precious")
         for arguments, words in (
@@ -257,12 +289,21 @@ class TestRefused:
             ([first, second, "--out", tmp_path / "full"], "not a race folder"),
             ([first, second, "--out", first], "is a file"),
             ([first, second, third, "--out", raced[0], "--tokens", 5], "another race"),
+            *(([second, tmp_path / name, "--out", tmp_path / "out"], f"The recipe {tmp_path / name} would") for name in names),
+            *(([first, second, "--out", tmp_path / "out", "--quality", x], f"number, not {x}") for x in ("nan", "inf")),
             ([first, second, "--set", "data.dev=[]", "--out", tmp_path / "out"], "dev data"),
             ([first, second, "--set", "model.cells=3", "--out", tmp_path / "out"], "no key model.cells"),
         ):
             result = glassformer("race", *arguments)
             assert result.code == 2 and words in result.err and "Traceback" not in result.err, (arguments, result.err)
-        assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
+        assert (tmp_path / "full" / "thesis.txt").read_text() == "precious" and not (tmp_path / "out").exists()
+
+    def test_what_to_type_is_quoted(self, tmp_path: Path) -> None:
+        (tmp_path / "my race").mkdir()
+        (tmp_path / "my race" / "race.json").write_text('{"names": [], "tokens": 5, "quality": null, "limit": 0}')
+        result = glassformer("race", *recipes(tmp_path), "--out", tmp_path / "my race")
+        assert result.code == 2 and f"glassformer race '{tmp_path / 'my race'}'" in result.err
+        assert f"--out '{tmp_path / 'my race'}-2'" in result.err
 
 
 @pytest.mark.parametrize(("task", "kinds"), [("classify", ("rnn", "textcnn", "mlp")), ("tag", ("rnn",)), ("language", ("rnn",))])

@@ -188,6 +188,8 @@ class TestCommands:
         for command in (("neighbours", "none"), ("similarity", "a", "none"), ("analogy", "a", "none", "b")):
             result = glassformer("vectors", *command, "--model", tmp_path / "m")
             assert result.code == 2 and "'none' is 0 in every place" in result.err
+            assert ("cosine with any other is undefined" in result.err) == ("no word is near" not in result.err)
+            assert ("undefined" in result.err) == (command[0] == "similarity")
         assert glassformer("vectors", "analogy", "a", "b", "b", "--model", tmp_path / "m").code == 0
         assert "2 of 3" in glassformer("vectors", "evaluate", tmp_path / "t.tsv", "--model", tmp_path / "m").out
 

@@ -1,5 +1,6 @@
 """`glassformer race`: recipes against one another."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ def race(
     ],
     out: Annotated[Path | None, typer.Option(help="The race folder; runs/race if not given.")] = None,
     tokens: Annotated[int, typer.Option(min=0, help="How much each trains on; 0: as much as the first recipe would.")] = 0,
-    quality: Annotated[float | None, typer.Option(help="… time to which is told; if not given, what all reach.")] = None,
+    quality: Annotated[float | None, typer.Option(help="… time to which is told; if not given or 0, what all reach.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Judge by the first texts only; 0 for all.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="Change every recipe: training.batch_tokens=1024")] = None,
     data_dir: DataDir = None,
@@ -25,6 +26,8 @@ def race(
     from glassformer.training import race as racing
     from glassformer.training import standings
 
+    if quality is not None and not math.isfinite(quality):
+        raise UserError(f"--quality takes a number, not {quality}.")
     folders = [path for path in recipes if path.is_dir()]
     if folders:
         if len(recipes) > 1 or out not in (None, folders[0]) or tokens or set:

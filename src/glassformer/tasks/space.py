@@ -77,6 +77,9 @@ class Space:
 
     def similarity(self, a: str, b: str) -> float:
         """cos(a, b)."""
+        for word in (a, b):
+            if self.row(word) in self._zeros:
+                raise NoDirection(f"The vector of {word!r} is 0 in every place: its cosine with any other is undefined.")
         return float(self.vector(a) @ self.vector(b))
 
     def neighbours(self, word: str, count: int = 10) -> list[Near]:

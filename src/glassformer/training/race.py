@@ -6,6 +6,7 @@ the end race.csv, curves.csv, lengths.csv and race.svg. Whatever stopped it, it 
 
 import dataclasses
 import json
+import shlex
 import shutil
 import statistics
 import tomllib
@@ -25,10 +26,10 @@ from glassformer.text.batches import Place
 from glassformer.text.datasets import find as find_corpus
 from glassformer.training.checkpoints import Progress
 from glassformer.training.judging import Measure, judge, of_pieces, quality
-from glassformer.training.labels import TagWork
+from glassformer.training.labels import LabelWork, TagWork
 from glassformer.training.pairs import PairWork
 from glassformer.training.run import LOCK, anchored, differences, going_on_with, prepare_run, say, train_in
-from glassformer.training.standings import Finish, on_the_same_texts, write_results
+from glassformer.training.standings import RESULTS, Finish, differing, on_the_same_texts, write_results
 from glassformer.training.work import Find, Work
 
 MEASURED = 40  # batches that tokens per update are counted on
@@ -65,8 +66,8 @@ def start(
     quality: float | None = None,
     limit: int | None = None,
 ) -> Race:
-    """`glassformer race`: begins a race, or goes on with the one in the folder `out`; without a `quality` the time is told to
-    what the weakest reached at its best."""
+    """`glassformer race`: begins a race, or goes on with the one in the folder `out`; without a `quality`, or with 0,
+    the time is told to what the weakest reached at its best."""
     near = recipes[0].resolve().parent if recipes else None
     find: Find = lambda name: find_corpus(name, data_dir, near)  # noqa: E731
     if recipes:
@@ -78,7 +79,7 @@ def start(
         asked = read_race(out)
     asked = _kept(asked, out, quality, limit)
     _check_unchanged(asked, out)
-    with going_on_with(f"glassformer race {out}"):
+    with going_on_with(_command(out)):
         finishes = [
             _run(name, out, find, f"{number} of {len(asked.names)}", asked) for number, name in enumerate(asked.names, start=1)
         ]
@@ -86,7 +87,12 @@ def start(
     measure = finishes[0].measure
     reached = measure.worst([finish.best for finish in finishes]) if asked.quality is None else asked.quality
     write_results(out, finishes, reached)
-    return Race(finishes, reached, notes)
+    return Race(finishes, reached, [*differing(finishes), *notes])
+
+
+def _command(out: Path) -> str:
+    """What goes on with a race."""
+    return f"glassformer race {shlex.quote(str(out))}"
 
 
 def read_race(out: Path) -> Asked:
@@ -105,7 +111,7 @@ def _kept(asked: Asked, out: Path, quality: float | None, limit: int | None) -> 
     """With another --quality or --limit, which change what is told and not what is trained, and are asked for from now on."""
     now = dataclasses.replace(
         asked,
-        quality=asked.quality if quality is None else quality,
+        quality=asked.quality if quality is None else quality or None,
         limit=asked.limit if limit is None else limit,
     )
     if now != asked:
@@ -166,6 +172,14 @@ def _check_paths(paths: Sequence[Path], out: Path) -> None:
         raise UserError(f"A race needs two recipes at least; found {len(paths)}. One alone is trained with: glassformer train")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; a race needs a folder.")
+    taken = {name.casefold() for name in ("race.json", *RESULTS, *(f"{path.stem}.toml" for path in paths))}
+    for path in paths:
+        if path.stem.startswith(".") or path.stem.casefold() in taken:
+            why = "begins with a dot" if path.stem.startswith(".") else "is that of a file of the race"
+            raise UserError(
+                f"The recipe {path} would be run in the folder {path.stem!r} of the race, and that name {why}. "
+                "Give the recipe another file name, such as gru.toml."
+            )
 
 
 def _same(out: Path, recipes: dict[str, Recipe], tokens: int) -> Asked:
@@ -181,7 +195,7 @@ def _same(out: Path, recipes: dict[str, Recipe], tokens: int) -> Asked:
     if different:
         raise UserError(
             f"{out} is another race: what differs is {', '.join(different)}.\n"
-            f"Go on with it as it was begun: glassformer race {out}\nOr begin this one elsewhere: --out {out}-2"
+            f"Go on with it as it was begun: {_command(out)}\nOr begin this one elsewhere: --out {shlex.quote(f'{out}-2')}"
         )
     return asked
 
@@ -231,7 +245,7 @@ def _begin(recipes: dict[str, Recipe], out: Path, find: Find, tokens: int, quali
     for name, recipe in recipes.items():
         write_text(out / f"{name}.toml", config.to_toml(with_updates(recipe, updates[name])))
     texts = {name: config.to_toml(recipe) for name, recipe in recipes.items()}
-    asked = Asked(list(recipes), tokens, quality, limit or 0, texts, updates, left_out)
+    asked = Asked(list(recipes), tokens, quality or None, limit or 0, texts, updates, left_out)
     _write(asked, out)  # last: the race is whole
     return asked
 
@@ -267,6 +281,7 @@ def _run(name: str, out: Path, find: Find, which: str, asked: Asked) -> Finish:
         progress,
         *read_log(out / name, recipe, progress),
         judge(task, find, asked.limit),
+        work.corpus.count if isinstance(work, PairWork | LabelWork | TagWork) else None,
     )
 
 

@@ -13,6 +13,9 @@ from glassformer.options import Recipe
 from glassformer.training.checkpoints import Progress
 from glassformer.training.judging import Judgement, Measure, length_edges, on_shared_texts
 
+RESULTS = ("race.csv", "curves.csv", "lengths.csv", "race.svg")
+ALIKE = 1.05  # numbers of tokens that are this much apart are still called the same
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -26,6 +29,7 @@ class Finish:
     curve: list[dict[str, float]]  # update, tokens, seconds and quality of each validation
     speed: float  # tokens a second while training
     judgement: Judgement | None
+    examples: int | None = None  # that it trained on; None where no text is left out
 
     @property
     def best(self) -> float:
@@ -37,6 +41,28 @@ class Finish:
 
     def seconds_to(self, quality: float) -> float | None:
         return next((point["seconds"] for point in self.curve if self.measure.reached(point["quality"], quality)), None)
+
+
+def differing(finishes: Sequence[Finish]) -> list[str]:
+    """Sentences about what the recipes were to have alike while training, and had not."""
+    notes = []
+    tokens = {finish.name: finish.progress.tokens for finish in finishes}
+    if max(tokens.values()) > ALIKE * min(tokens.values()):
+        notes.append(
+            f"Not trained on the same number of tokens: {_listed(tokens)}. An update is a whole batch, and batches differ in "
+            "size; with more --tokens they are nearer to one another."
+        )
+    examples = {finish.name: finish.examples for finish in finishes if finish.examples is not None}
+    if len(set(examples.values())) > 1:
+        notes.append(
+            f"Not trained on the same examples: {_listed(examples)}. Texts that are too long for a recipe (data.max_length, or "
+            "what its model reads) were left out of its training."
+        )
+    return notes
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def on_the_same_texts(finishes: Sequence[Finish], dev_left_out: int) -> tuple[list[Finish], list[str]]:
@@ -57,8 +83,26 @@ def on_the_same_texts(finishes: Sequence[Finish], dev_left_out: int) -> tuple[li
     notes += [
         f"Of {judgement.cut:,} of them {name} read the beginning alone." for name, judgement in judged.items() if judgement.cut
     ]
+    notes += _chosen(finishes, first.measure) if first.answers else []
     alike = [replace(finish, judgement=one if one.answers else None) for finish, one in zip(finishes, shared, strict=True)]
     return alike, notes
+
+
+def _chosen(finishes: Sequence[Finish], measure: str) -> list[str]:
+    """Which weights the final score is of, and whether the dev data has both chosen and judged them."""
+    averaged = [finish.name for finish in finishes if finish.recipe.training.average > 1]
+    best = [finish.name for finish in finishes if finish.name not in averaged]
+    notes = []
+    if best:
+        whose = f" of {', '.join(best)}" if averaged else ""
+        notes.append(
+            f"final {measure}{whose} is that of the weights that were best on the dev data, which may not be the last ones."
+        )
+        if not finishes[0].recipe.data.test:
+            notes.append("There is no test data: the dev data has both chosen the weights and judged them, which flatters them.")
+    if averaged:
+        notes.append(f"final {measure} of {', '.join(averaged)} is that of the mean of the last checkpoints (training.average).")
+    return notes
 
 
 def _are(count: int) -> str:

@@ -792,6 +792,51 @@ def test_a_recording_that_is_made_again_leaves_no_complaint(explorer: Explorer) 
 
 
 @browser_test
+def test_a_recording_whose_model_has_gone_is_not_tried_again(browser: "Browser", tmp_path: Path) -> None:
+    """The cell that is asked for says so too, instead of being computed for ever."""
+    server = Server(TRANSLATOR, make(tmp_path / "leaves", "classify"))
+    explorer = Explorer(browser, server)
+    explorer.go(view="attention", lang="en", model="leaves", text="the cat sat")
+    for i in range(18):
+        server.ask("/api/trace", {**server.writes, "text": f"the cat {i}"})
+    (tmp_path / "leaves").rename(tmp_path / "left")
+    for key in ("ArrowRight", "ArrowDown"):  # the first finds the folder gone, the second asks in vain
+        explorer.page.locator(".matrix .scroller").first.focus()
+        explorer.page.keyboard.press(key)
+        explorer.page.keyboard.press("Enter")
+        explorer.page.wait_for_selector("[data-refused]")
+        explorer.settle()
+    for place in (".problem", "[data-refused]"):
+        assert "its model is no longer there" in explorer.text(place)
+    assert not explorer.page.locator("[data-again]").count()
+    explorer.wrong.clear()  # 410 and 404
+    explorer.close()
+    server.stop()
+
+
+@browser_test
+def test_a_seed_is_a_whole_number(explorer: Explorer) -> None:
+    """What is none is marked; the one before it stays in use and in the link."""
+    explorer.go(view="next", lang="en", **explorer.writes, seed=5)
+    field = explorer.page.locator("[data-control=seed]")
+    explorer.page.wait_for_selector("[data-drawn]")
+    for wrong in ("-1", "1.5", "", "9007199254740993", "9" * 30):
+        field.fill(wrong)
+        explorer.settle()
+        assert field.get_attribute("aria-invalid") == "true" and field.input_value() == wrong
+        assert "whole number from 0 to 9007199254740992. Until then 5 is used" in explorer.text("#seed-wrong")
+        assert explorer.page.locator("[data-drawn]").count() and "seed=5" in explorer.page.url
+    field.fill("9007199254740992")
+    explorer.page.wait_for_url("**seed=9007199254740992**")
+    explorer.page.wait_for_selector("[data-drawn]")
+    assert field.get_attribute("aria-invalid") == "false" and not explorer.page.locator("#seed-wrong, .problem").count()
+    explorer.go(view="next", lang="zh", **explorer.writes, seed=-7)
+    assert field.input_value() == "-7" and "现在仍用 1" in explorer.text("#seed-wrong")
+    explorer.page.wait_for_selector("[data-drawn]")
+    assert not explorer.page.locator(".problem").count()
+
+
+@browser_test
 def test_the_page_says_when_the_server_is_gone(browser: "Browser") -> None:
     server = Server(TRANSLATOR)
     explorer = Explorer(browser, server)

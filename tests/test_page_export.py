@@ -80,6 +80,7 @@ SAME: list[tuple[Any, dict[str, Any]]] = [
     (live.test_the_mask_says_where_it_hides, {}),
     (live.test_the_next_token_is_chosen_as_the_server_does, {"model": "post"}),
     (live.test_the_skip_link_leads_past_the_map, {}),
+    (live.test_a_seed_is_a_whole_number, {}),
 ]
 
 
@@ -133,6 +134,7 @@ def test_every_view_opens_and_says_what_needs_the_model(
         assert not explorer.page.locator(".problem").count(), (view, explorer.text(".problem"))
         assert (needs in explorer.text("main")) == (view in ("whatif", "compare", "vectors")), view
         assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 1400
+        assert {"en": "An export of one pass", "zh": "这是一次计算的导出"}[language] in explorer.text(".page"), view
     explorer.close()
 
 
@@ -152,6 +154,48 @@ def test_what_needs_the_model_is_refused(explorer: Explorer) -> None:
     explorer.go(view="next", lang="en", **explorer.writes, written="7,7")
     explorer.page.wait_for_selector(".problem")
     assert "export of one pass" in explorer.text(".problem")
+
+
+@browser_test
+@pytest.mark.parametrize("astray", [{"text": "another text"}, {"to": "zh"}, {"model": "other"}, {"penalty": 0.5}], ids=str)
+def test_a_link_to_something_else_leads_back(explorer: Explorer, astray: dict[str, Any]) -> None:
+    explorer.go(view="translate", lang="en", **{**explorer.writes, **astray})
+    explorer.page.wait_for_selector(".problem")
+    said = explorer.text(".problem")
+    assert ("This export has no such model. (other)" in said) if "model" in astray else ("export of one pass" in said)
+    assert "`" not in said and not explorer.page.locator("[data-again]").count()
+    explorer.click("form.input button.main")
+    explorer.page.wait_for_selector("main.work:not(.old)")
+    assert not explorer.page.locator(".problem, form.input button.main").count()
+
+
+@browser_test
+def test_an_export_says_what_it_has_not(browser: Any, folders: dict[str, Folder]) -> None:  # noqa: F811
+    """In plain sight, also on a phone: why a control is off, that there are no gates and no film, whose text is cut."""
+    explorer = Explorer(browser, folders["post"], width=390)
+    for view in ("attention", "translate"):
+        explorer.go(view=view, lang="en", **explorer.writes)
+        assert "Needs the model" in explorer.text("[data-why]") and explorer.page.locator("[data-why]").is_visible()
+        assert "Switch the head off to see" not in explorer.text()
+    explorer.click("[data-view=gates]")
+    assert "This export has one pass of this model" in explorer.text("main") and "Choose a model" not in explorer.text("main")
+    explorer.click("[data-view=training]")
+    explorer.page.wait_for_selector("text=This export has no film")
+    explorer.click("[data-view=tokens]")
+    assert explorer.page.locator("textarea").input_value() == explorer.writes["text"]
+    explorer.page.locator("select").first.select_option("post")
+    explorer.settle()
+    assert explorer.page.locator("[data-id]").count() and not explorer.page.locator("[data-beyond]").count()
+    explorer.click("[data-sample=both]")
+    explorer.page.wait_for_selector("[data-beyond]")
+    assert not explorer.page.locator(".problem").count()
+    assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 390
+    explorer.page.wait_for_url("**passage=**")
+    again = explorer.page.url
+    explorer.page.goto("about:blank")
+    explorer.page.goto(again)
+    explorer.page.wait_for_selector("[data-beyond]")  # the link has the other text
+    explorer.close()
 
 
 @browser_test

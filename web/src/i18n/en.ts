@@ -51,6 +51,7 @@ export const en = {
     unreadable: "Cannot be read:",
   },
   stop: ".", // at the end of a sentence
+  colon: ": ",
   exported: {
     bar: "An export of one pass: every number of it is here, and no model.",
     rest: "For other texts, models and changes install Glassformer and run",
@@ -59,6 +60,8 @@ export const en = {
     control: "Needs the model: this is an export of one pass.",
     path: "An export has the rounds of its own answer: only the tokens of that can be taken.",
     sample: "The text of this export",
+    drawnOther: "Another token than that of the answer: an export cannot go on with it.",
+    noModel: "This export has no such model.",
   },
   tasks: {
     translate: "translates", language: "writes on", fill: "fills gaps", classify: "classifies", tag: "labels words", compare: "compares two texts",
@@ -197,7 +200,8 @@ export const en = {
       cross: "Each token of the translation asks the source: the queries are the decoder's, the keys and values the encoder's. This is where words find their counterparts.",
       both: "Each token looks at all tokens of the text, to the left and to the right. A row adds up to 1.",
     },
-    caution: "A weight says how much of a value was taken, not why. Switch the head off to see what the output owes to it.",
+    caution: "A weight says how much of a value was taken, not why.",
+    cautionOff: "Switch the head off to see what the output owes to it.",
   },
 
   translate: {
@@ -253,6 +257,7 @@ export const en = {
     topK: "Top-k",
     topP: "Top-p",
     seed: "Seed",
+    seedWrong: (most: string, used: string) => `A seed is a whole number from 0 to ${most}. Until then ${used} is used.`,
     seedNext: "token after token, the draws are those of glassformer generate with this seed",
     allK: "all",
     zeroK: "0 = all",
@@ -297,6 +302,7 @@ export const en = {
     "trace-too-large": "A recording of this text would be too large to keep. Try a shorter one.",
     "no-memory": "There is not enough memory for this text. Try a shorter one.",
     empty: "Type a text first.",
+    "model-expired": "This recording is no longer kept, and its model is no longer there: it cannot be made again. Choose another model.",
     expired: "This recording is no longer kept. Trace the text again.",
     "unknown-trace": "The server does not know this recording. Trace the text again.",
     "unknown-tensor": "This pass has no such tensor.",

@@ -1,5 +1,7 @@
 export const en = {
-  none: "This model has no gates: it is not recurrent. Here one would see how a recurrent network reads a text token by token: at each token how much of its memory it keeps (forget gate), how much it writes (input gate), what it writes (candidate), what it then remembers (cell state), and how much of that it shows (output gate, hidden state). Choose a model that has them:",
+  none: "This model has no gates: it is not recurrent. Here one would see how a recurrent network reads a text token by token: at each token how much of its memory it keeps (forget gate), how much it writes (input gate), what it writes (candidate), what it then remembers (cell state), and how much of that it shows (output gate, hidden state).",
+  choose: "Choose a model that has them:",
+  noneExported: "This export has one pass of this model, and so no gates to show.",
   noneHere: "No recurrent model is being served. Train one, for example recipes/multi30k-lstm-dot.toml, and name it: glassformer explore runs/multi30k-lstm-dot",
   stack: "Part",
   layer: "Layer",
@@ -26,6 +28,7 @@ export const en = {
   besideNone: "no other",
   besideHint: "Another model on the same text: its answer, and what its decoder looked at (mean of all heads of its last layer).",
   besideSelf: "What it looked back at (mean of all heads of its last layer).",
+  besideExported: "This export has no other model.",
   besideNobody: "No other model of this task and these languages is being served.",
   answer: "Answer",
   reach: "Gradient against distance",
@@ -50,7 +53,9 @@ export const en = {
 };
 
 export const zh: typeof en = {
-  none: "这个模型没有门：它不是循环网络。这里可以看循环网络怎样逐个词元地读文本：在每个词元处，记忆保留多少（遗忘门），写入多少（输入门），写入什么（候选记忆），于是记住了什么（单元状态），又露出多少（输出门、隐藏状态）。请选一个有门的模型：",
+  none: "这个模型没有门：它不是循环网络。这里可以看循环网络怎样逐个词元地读文本：在每个词元处，记忆保留多少（遗忘门），写入多少（输入门），写入什么（候选记忆），于是记住了什么（单元状态），又露出多少（输出门、隐藏状态）。",
+  choose: "请选一个有门的模型：",
+  noneExported: "这个导出里只有这个模型的一次计算，所以没有门可看。",
   noneHere: "目前没有提供循环模型。可以训练一个，例如 recipes/multi30k-lstm-dot.toml，再指定它：glassformer explore runs/multi30k-lstm-dot",
   stack: "部分",
   layer: "层",
@@ -77,6 +82,7 @@ export const zh: typeof en = {
   besideNone: "不并列",
   besideHint: "另一个模型读同一段文本：它的答案，以及它的解码器看了什么（最后一层各头的均值）。",
   besideSelf: "它回头看了什么（最后一层各头的均值）。",
+  besideExported: "这个导出里没有其他模型。",
   besideNobody: "没有提供同样任务、同样语言的其他模型。",
   answer: "答案",
   reach: "梯度与距离",

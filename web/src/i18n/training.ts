@@ -8,6 +8,8 @@ export const en = {
 
   // film
   filmAbout: "What the model said to a few sentences, and where each of its heads looked, at some updates of its training.",
+  noFilmExported: "This export has no film of the training of its model.",
+  noRunsExported: "This export has no log of the training of its model.",
   noFilm: "No model or run here has a film. A recipe asks for one with [film] probes = […], and then:",
   which: "Film of",
   probe: "Sentence",
@@ -87,6 +89,8 @@ export const zh: typeof en = {
   states: { bundled: "内置", finished: "已完成", running: "进行中", stopped: "已停止" },
 
   filmAbout: "训练进行到若干更新步时，模型对几个句子的回答，以及每个注意力头看向哪里。",
+  noFilmExported: "这个导出不带训练过程的影片。",
+  noRunsExported: "这个导出不带训练日志。",
   noFilm: "这里还没有带影片的模型或训练。在配方里写上 [film] probes = […]，然后运行：",
   which: "影片来自",
   probe: "句子",

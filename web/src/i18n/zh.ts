@@ -53,6 +53,7 @@ export const zh: Words = {
     unreadable: "无法读取：",
   },
   stop: "。",
+  colon: "：",
   exported: {
     bar: "这是一次计算的导出：所有的数都在，但没有模型。",
     rest: "想看别的文本、别的模型或做改动，请安装 Glassformer，运行",
@@ -61,6 +62,8 @@ export const zh: Words = {
     control: "需要模型：这是一次计算的导出。",
     path: "导出里只有答案自己的各轮：只能取答案里的词元。",
     sample: "导出的这段文本",
+    drawnOther: "抽中的不是答案里的词元，在导出里无法接着写。",
+    noModel: "这个导出里没有这个模型。",
   },
   tasks: {
     translate: "翻译", language: "续写", fill: "填空", classify: "分类", tag: "逐词标注", compare: "比较两段文本",
@@ -191,7 +194,8 @@ export const zh: Words = {
       cross: "译文的每个词元向原文提问：查询来自解码器，键和值来自编码器。词与词就在这里找到对应。",
       both: "每个词元都看全文的所有词元，不分左右。每一行加起来是 1。",
     },
-    caution: "权重只说明取走了多少值，不说明原因。关掉这个头，才能看出输出有多依赖它。",
+    caution: "权重只说明取走了多少值，不说明原因。",
+    cautionOff: "关掉这个头，才能看出输出有多依赖它。",
   },
 
   translate: {
@@ -247,6 +251,7 @@ export const zh: Words = {
     topK: "Top-k",
     topP: "Top-p",
     seed: "种子",
+    seedWrong: (most, used) => `种子应是 0 到 ${most} 的整数。现在仍用 ${used}。`,
     seedNext: "逐个抽下去，与同一种子的 glassformer generate 抽到的相同",
     allK: "全部",
     zeroK: "0 表示全部",
@@ -291,6 +296,7 @@ export const zh: Words = {
     "trace-too-large": "这段文本的记录太大，无法保留。请换一段短些的。",
     "no-memory": "内存不够处理这段文本。请换一段短些的。",
     empty: "请先输入文本。",
+    "model-expired": "这次计算的记录已不再保留，它的模型也已不在，无法重新计算。请换一个模型。",
     expired: "这次计算的记录已不再保留。请重新计算。",
     "unknown-trace": "服务器没有这次计算的记录。请重新计算。",
     "unknown-tensor": "这次计算里没有这个张量。",

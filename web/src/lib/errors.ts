@@ -1,7 +1,7 @@
 /** What went wrong, as a sentence in the person's language. */
 
 import type { Words } from "../i18n/en";
-import type { Refusal } from "./api";
+import { exported, type Refusal } from "./api";
 import { count } from "./format";
 import { place } from "./place.svelte";
 
@@ -10,7 +10,14 @@ export function said(w: Words, problem: Refusal): string {
   const { length, limit, unit, model } = problem.details;
   if (known && problem.code === "too-long" && length !== undefined && limit !== undefined)
     return w.tooLong(known, count(Number(length)), count(Number(limit)), unit === "characters" ? "characters" : "tokens");
-  if (known && problem.code === "unknown-model" && model) return `${known} (${String(model)})`;
+  if (known && problem.code === "unknown-model" && model) return `${exported ? w.exported.noModel : known} (${String(model)})`;
   if (known) return known;
   return place.lang === "en" ? problem.message : `${w.errors["other"]} ${problem.message}`;
+}
+
+/** Where asking once more, as it stands, may be answered. */
+const PASSING = ["busy", "timeout", "unreachable", "internal", "status", "page", "no-memory", "expired", "unknown-trace", "notebook-gone", "export-file"];
+
+export function passing(problem: Refusal): boolean {
+  return PASSING.includes(problem.code);
 }

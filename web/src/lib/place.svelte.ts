@@ -1,5 +1,7 @@
 /** Where the person is: everything that a link needs to show the same again. It is kept in the address after the #. */
 
+import { seedOf } from "./seed";
+
 export const VIEWS = [
   "walk", "translate", "attention", "next", "gates", "whatif", "compare", "tokens", "vectors", "training", "learn",
 ] as const;
@@ -104,7 +106,7 @@ function language(): Language {
 /** What Tokens begins with. */
 export const FIRST_TEXT = "Hello, my name is Ada. Let us see how GPT-4 cuts a sentence.\n你好，我叫艾达。来看看 GPT-4 怎样切分一句话。";
 
-const DEFAULTS: Place = {
+const DEFAULTS: Place = $state({
   view: "walk",
   lang: language(),
   model: "",
@@ -187,7 +189,7 @@ const DEFAULTS: Place = {
   chapter: "",
   fruit: "",
   pair: "",
-};
+});
 
 const CHOICES: Partial<Record<keyof Place, readonly string[]>> = {
   view: VIEWS,
@@ -229,13 +231,16 @@ const RANGES: Partial<Record<keyof Place, readonly [number, number]>> = {
   midY: [0, 1],
 };
 
+const fields = (address: string) => new URLSearchParams(address.replace(/^#/, ""));
+
 function read(address: string): Place {
-  const given = new URLSearchParams(address.replace(/^#/, ""));
+  const given = fields(address);
   const place: Record<string, unknown> = { ...DEFAULTS, off: [], words: [], written: [] };
   for (const [key, usual] of Object.entries(DEFAULTS) as [keyof Place, unknown][]) {
     const value = given.get(key);
     if (value === null) continue;
-    if (typeof usual === "number") place[key] = within(Number(value), usual, RANGES[key]);
+    if (key === "seed") place[key] = seedOf(value) ?? usual;
+    else if (typeof usual === "number") place[key] = within(Number(value), usual, RANGES[key]);
     else if (typeof usual === "boolean") place[key] = value === "1";
     else if (key === "off") place[key] = value.split(",").filter((x) => /^[\w.]+:\d+$/.test(x));
     else if (Array.isArray(usual)) place[key] = value.split(",").map(Number).filter((x) => Number.isInteger(x) && x >= 0);
@@ -264,6 +269,22 @@ function write(place: Place): string {
 
 export const place: Place = $state(read(location.hash));
 
+/** What was typed, or a link had, that cannot be: it is shown where it is mended. */
+export const refused = $state({ seed: wrongSeed(location.hash) });
+
+function wrongSeed(address: string): string | null {
+  const given = fields(address).get("seed");
+  return given === null || seedOf(given) !== null ? null : given;
+}
+
+const opened = fields(location.hash);
+
+/** An export begins with its own text, unless the link has another. */
+export function beginWith(passage: string): void {
+  if (!opened.has("passage")) place.passage = passage;
+  DEFAULTS.passage = passage;
+}
+
 /** Keeps the address in step with the place, and the place with the address when the person goes back or edits it. */
 export function follow(): void {
   let turn = "";
@@ -285,6 +306,7 @@ export function follow(): void {
   const back = () => {
     clearTimeout(timer);
     const there = read(location.hash);
+    refused.seed = wrongSeed(location.hash);
     if (write(there) !== write(place)) Object.assign(place, there);
   };
   addEventListener("hashchange", back);

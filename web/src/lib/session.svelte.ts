@@ -1,7 +1,7 @@
 /** What the page has got from the server: the models, the notation, and the trace of the text as it stands. */
 
 import { api, exported, Refusal, type Edit, type Model, type NotationRow, type Trace, type WordVectors } from "./api";
-import { place } from "./place.svelte";
+import { beginWith, place } from "./place.svelte";
 
 const GO_ON = 12; // tokens a language model writes unless the person says otherwise
 
@@ -15,6 +15,7 @@ class Session {
   busy = $state(false);
   problem: Refusal | null = $state.raw(null);
   unreadable: Record<string, string> = $state.raw({}); // folders of models that cannot be read, and why
+  private gone = $state(""); // the model whose folder is no longer there
   private turn = 0;
   private renewed = 0; // when a trace that was dropped was made again
   private renewing = false;
@@ -57,10 +58,13 @@ class Session {
       }
       if (!place.text) place.text = this.model?.examples[0] ?? "";
       if (!place.second) place.second = this.model?.seconds?.[0] ?? "";
-      if (exported) place.off = []; // there is no model to switch them off in
+      if (exported) {
+        place.off = []; // there is no model to switch them off in
+        beginWith(this.model?.examples[0] ?? "");
+      }
       const missing = this.problem;
       await this.run();
-      this.problem ??= missing;
+      if (missing && (exported || !this.problem)) this.problem = missing;
       this.follow();
     } catch (error) {
       this.report(error);
@@ -87,7 +91,10 @@ class Session {
     this.ran = this.asked;
     this.switched = place.off.join();
     const model = this.model;
-    if (!model) return;
+    if (!model) {
+      if (place.model) this.problem = new Refusal("unknown-model", place.model, { model: place.model });
+      return;
+    }
     const turn = ++this.turn;
     this.busy = true;
     this.problem = null;
@@ -99,10 +106,13 @@ class Session {
       const edits = asEdits(place.off).filter((edit) => edit.kind === "head-off" && `${edit.path}.pattern` in trace.tensors);
       const edited = edits.length ? await api.edit(trace.id, edits) : null;
       if (turn !== this.turn) return;
+      this.gone = "";
       this.base = trace;
       this.edited = edited;
     } catch (error) {
-      if (turn === this.turn) this.report(error);
+      if (turn !== this.turn) return;
+      if (error instanceof Refusal && error.code === "model-gone") this.gone = model.id;
+      this.report(error);
     } finally {
       if (turn === this.turn) this.busy = false;
     }
@@ -158,8 +168,14 @@ class Session {
   /** Shows what went wrong, unless it is being mended. */
   report(error: unknown): void {
     if (error instanceof DOMException && error.name === "AbortError") return;
-    const problem = error instanceof Refusal ? error : new Refusal("page", String(error));
+    const problem = this.refusal(error);
     if (problem.code !== "expired" || !this.renew(problem.details["id"])) this.problem = problem;
+  }
+
+  /** What went wrong. A recording whose model has gone cannot be made again. */
+  refusal(error: unknown): Refusal {
+    if (!(error instanceof Refusal)) return new Refusal("page", String(error));
+    return error.code === "expired" && this.gone && this.gone === place.model ? new Refusal("model-expired", error.message) : error;
   }
 
   /** A trace that the server has dropped is made again, once in a while. Who asked for an earlier one need not know. */

@@ -1,1 +1,0 @@
-import{B as e,H as t,Z as n,a as r,dt as i,nt as a,ut as o,z as s}from"./session.svelte-DSuWBV9f.js";import{a as c,i as l}from"./Learn-DIApvBoc.js";var u=t(`<h3> </h3>`);function d(t,d){i(d,!0);var f=u(),p=a(f,!0);n(e=>s(p,e),[()=>r({en:l,zh:c}).exercises]),e(t,f),o()}export{d as t};

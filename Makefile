@@ -37,7 +37,7 @@ test: .venv/.created
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 bench: .venv-bench/.installed
 	$(BENCH)/python -m benchmarks $(ARGS)

@@ -22,14 +22,13 @@ from glassformer.server.guard import Visitors
 from glassformer.server.held import Held
 from glassformer.server.limits import Limits
 from glassformer.server.refusal import Refusal
-from glassformer.server.requests import ToTrace, readable
+from glassformer.server.requests import as_the_page, readable
 from glassformer.store import find_model
 from glassformer.tasks.task import Task
 from glassformer.trace import Trace
 
 VIEWS = ("walk", "translate", "attention", "next", "gates", "whatif", "compare", "tokens", "vectors", "training", "learn")
 LIMITS = replace(Limits(), traces=200, memory=2_000_000_000)  # a notebook scrolls back
-GO_ON = 12  # tokens that a language model goes on by, as on the page
 
 
 class Frame:
@@ -88,9 +87,8 @@ def explore(
         about = next(each for each in served.shelf.list()["models"] if each["id"] == id)
         text, second = about["examples"][0], about.get("seconds", [None])[0]
     readable(LIMITS, text, second)
-    more = {"max_tokens": GO_ON} if task.recipe.task == "language" else {}
     try:
-        return served.frame(served.work.trace(ToTrace(model=id, text=text, second=second, to=to, **more)), view, height)  # type: ignore[arg-type]
+        return served.frame(served.work.trace(as_the_page(id, task.recipe.task, text, second, to)), view, height)
     except Refusal as refusal:
         raise UserError(refusal.sentence) from None
 

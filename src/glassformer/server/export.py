@@ -31,7 +31,7 @@ from glassformer.server.guard import POLICY
 from glassformer.server.limits import Limits
 from glassformer.server.looking import ToLens, ToReach, reach, through_the_lens
 from glassformer.server.refusal import Refusal
-from glassformer.server.requests import ToBeam, ToNext, ToSpell, ToTokenize, ToTrace, readable
+from glassformer.server.requests import ToBeam, ToNext, ToSpell, ToTokenize, as_the_page, readable
 from glassformer.server.runs import Runs
 from glassformer.server.shelf import Shelf, read_by
 from glassformer.server.work import Work
@@ -41,7 +41,6 @@ FORMAT = "glassformer export 1"
 PART = 1 << 18  # numbers in a file
 CELLS = 2048  # cells in a file
 MOST = 3_000_000  # cells of an export: minutes, and about 150 MB
-GO_ON = 12  # tokens that a language model goes on by, as on the page
 Progress = Callable[[int], None]
 
 _SERVED = (
@@ -165,8 +164,7 @@ class Recording:
     def make(self, text: str, second: str | None, to: str | None, watch: Callable[[int], Progress]) -> None:
         if self.task.recipe.task == "vectors":
             raise UserError(f"An export is of a text's way through a model; {self.model} is word vectors, which read none.")
-        more = {"max_tokens": GO_ON} if self.task.recipe.task == "language" else {}
-        asked = ToTrace(model=self.model, text=text, second=second, to=to, **more)  # type: ignore[arg-type]
+        asked = as_the_page(self.model, self.task.recipe.task, text, second, to)
         told = self.work.trace(asked)
         trace = self.work.traces.get(told["id"]).trace
         count = sum(x.numel() for x in trace.values())

@@ -12,6 +12,7 @@ from glassformer.trace import Trace
 
 _LIMITS = Limits()
 _ID = 2**31 - 1
+GO_ON = 12  # tokens that a language model goes on by, as in the page's session
 
 Model = Annotated[str, Field(max_length=200, description="An id of /api/models.")]
 Text = Annotated[str, Field(max_length=_LIMITS.characters, description="What the model reads.")]
@@ -45,6 +46,11 @@ class ToTrace(Asked):
     second: Text | None = Field(None, description="The text to compare with (compare).")
     target: Ids | None = Field(None, description="Read this translation instead of finding one (translate).")
     max_tokens: int = Field(0, ge=0, le=_LIMITS.tokens, description="Go on by so many tokens first, the likeliest (language).")
+
+
+def as_the_page(model: str, task: str, text: str, second: str | None, to: str | None) -> ToTrace:
+    """What the page asks of a text that was just given."""
+    return ToTrace(model=model, text=text, second=second, to=to, target=None, max_tokens=GO_ON if task == "language" else 0)
 
 
 Path = Annotated[str, Field(max_length=200, description="An attention, such as encoder.0.self.")]

@@ -22,7 +22,6 @@ import torch
 
 from benchmarks import decoding, engines, growth, language, machine, report, training
 from benchmarks.turns import OURS, Case, Result, Unavailable, build, take_turns
-from glassformer.training.memory import keep_memory
 
 PARTS = ("training", "decoding", "engines", "language", "growth")
 PACKAGES = ("torch", "transformers", "ctranslate2", "joeynmt", "accelerate")
@@ -34,7 +33,6 @@ def main() -> None:
     if options.alone:
         return alone(options)
     torch.set_num_threads(options.threads)
-    keep_memory()
     began = time.monotonic()
     whole = read(options.out)
     whole["about"] = about(options)
@@ -92,7 +90,7 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
             case.check(folder)
         except Unavailable as error:
             known["unchecked"] = str(error)
-        turns, absent = build(case, folder)
+        turns, absent = build(case, folder, options.threads)
         counts = "arithmetic" in known
         peaks = [machine.peak_gflops()] if counts else []
         speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))
@@ -126,10 +124,9 @@ def resident(part: str, number: int, side: str, folder: Path, options: argparse.
 
 
 def alone(options: argparse.Namespace) -> None:
-    """One side does its work twice; its peak is printed. What takes turns keeps freed memory, as in the comparison."""
+    """One side does its work twice; its peak is printed."""
     part, number, side = options.alone
     torch.set_num_threads(options.threads)
-    keep_memory()
     turn = cases(part, options)[int(number)].sides[side](options.folder)
     turn()
     turn()

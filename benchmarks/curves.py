@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.training import IGNORED, SIZES, SMALLEST, batches_of, hugging_face, ours_of, prepared, settings
+from glassformer.memory import keep_memory
 from glassformer.training.checkpoints import Progress
-from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import adamw, rate_at
 
 SMOOTHED = 25

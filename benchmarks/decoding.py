@@ -12,6 +12,7 @@ import random
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,14 @@ ROWS = 128  # of a batch that others are given; fewer were slower for them, gree
 def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
     many, few = (8, 2) if tiny else (128, 6) if quick else (400, 16)
     found = [
-        Case(f"{kind}, {how}", "target tokens/s", preparing(model, count), sides(beam, rows), checking(beam, rows))
+        Case(
+            f"{kind}, {how}",
+            "target tokens/s",
+            preparing(model, count),
+            sides(beam, rows),
+            checking(beam, rows),
+            apart=not tiny,
+        )
         for kind, beam in (("greedy", 1), ("beam 5", 5))
         for how, count, rows in (("in batches", many, ROWS), ("one by one", few, 1))
     ]
@@ -94,13 +102,14 @@ def about_of(folder: Path) -> dict[str, Any]:
 
 def sides(beam: int, rows: int) -> dict[str, Build]:
     return {
-        OURS: lambda folder: counted(OurSide(folder, beam, rows)),
-        "transformers.generate": lambda folder: counted(Generate(folder, beam, rows)),
+        OURS: partial(counted, OurSide, beam, rows),
+        "transformers.generate": partial(counted, Generate, beam, rows),
     }
 
 
-def counted(side: Any) -> Turn:
-    return lambda: sum(len(ids) + 1 for ids in side())
+def counted(side: Any, beam: int, rows: int, folder: Path) -> Turn:
+    write = side(folder, beam, rows)
+    return lambda: sum(len(ids) + 1 for ids in write())
 
 
 class OurSide:

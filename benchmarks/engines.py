@@ -35,7 +35,7 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
             preparing(model, few if one else many),
             sides(precision, beam, one),
             partial(check, precision, beam, one),
-            apart=True,
+            apart=not tiny,
         )
         for one in (False, True)
         for precision, beam in WORK

@@ -22,13 +22,13 @@ from made_up_text import pairs
 
 from glassformer import config, film
 from glassformer.errors import UserError
+from glassformer.memory import keep_memory
 from glassformer.options import PairData, Recipe
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
 from glassformer.training.checkpoints import Progress
 from glassformer.training.film import frame_updates
 from glassformer.training.loop import Trainer
-from glassformer.training.memory import keep_memory
 from glassformer.training.run import prepare_run
 
 

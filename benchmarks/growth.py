@@ -63,10 +63,10 @@ def updates(sizes: dict[str, int], count: int) -> dict[str, Any]:
     import torch
 
     from glassformer.layers.cross_entropy import linear_cross_entropy
+    from glassformer.memory import keep_memory
     from glassformer.models.transformer import Transformer
     from glassformer.options import TransformerOptions
     from glassformer.tasks.translate import Batch
-    from glassformer.training.memory import keep_memory
 
     keep_memory()
     length, layers = sizes["length"], sizes["layers"]

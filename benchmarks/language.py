@@ -1,4 +1,5 @@
-"""A language model: an update of ours beside nanoGPT's kind of code and transformers' GPT-2: the same sizes and windows."""
+"""A language model: an update of ours beside nanoGPT's kind of code and transformers' GPT-2: the same sizes and windows.
+Each in a process of its own, as it comes."""
 
 import json
 from itertools import islice
@@ -14,6 +15,7 @@ from benchmarks.made_up_text import pairs
 from benchmarks.training import updates
 from benchmarks.turns import OURS, Case, Turn
 from glassformer import config
+from glassformer.memory import keep_memory
 from glassformer.tasks.language import Batch
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
@@ -53,7 +55,7 @@ def cases(*, quick: bool, tiny: bool) -> list[Case]:
         (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
         return about
 
-    return [Case(name, "tokens/s", prepare, SIDES)]
+    return [Case(name, "tokens/s", prepare, SIDES, apart=not tiny)]
 
 
 def read(folder: Path) -> tuple[Any, int, list[Batch]]:
@@ -64,6 +66,7 @@ def read(folder: Path) -> tuple[Any, int, list[Batch]]:
 
 
 def ours(folder: Path) -> Turn:
+    keep_memory()
     recipe, _, made = read(folder)
     trainer = Trainer(prepare_run(recipe, folder / "run", find, lambda text: None), folder / "run")
     return updates(trainer, made)

@@ -1,16 +1,20 @@
 """Training: an update of ours beside the same update by others.
 
 What is the same: the batches (ours, from Multi30k where it is found, else from made-up text of such lengths), the sizes, the
-share of dropout, label smoothing, clipping, fused AdamW, float32, the threads and the C library's allocator settings. Marian has
-the same first weights too, and it is checked that both give the same loss. Making batches is not timed. Throughput counts real
-target tokens, not padding.
+share of dropout, label smoothing, clipping, fused AdamW, float32 and the threads. Marian has the same first weights too; it is
+checked that both give the same loss. Making batches is not timed. Throughput counts real target tokens, not padding.
+
+Each works in a process of its own. Our training asks the C library to keep freed memory; others come as they are. Marian takes
+part twice more: with that setting, and with batches as they are often made, of sentences sorted by the lengths of their targets.
 """
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ from benchmarks.turns import OURS, Case, Turn, Unavailable
 from glassformer import config
 from glassformer.errors import UserError
 from glassformer.layers.positions import sinusoids
+from glassformer.memory import keep_memory
 from glassformer.options import Recipe, TransformerOptions
 from glassformer.tasks.translate import Batch
 from glassformer.text.batches import Place
@@ -34,6 +39,7 @@ from glassformer.training.checkpoints import Progress
 from glassformer.training.loop import Trainer
 from glassformer.training.optimiser import adamw, rate_at
 from glassformer.training.run import prepare_run
+from glassformer.training.work import Work
 from glassformer.weights import named_weights
 
 SIZES: dict[str, tuple[dict[str, Any], int]] = {  # the model and its vocabulary
@@ -42,6 +48,7 @@ SIZES: dict[str, tuple[dict[str, Any], int]] = {  # the model and its vocabulary
 }
 SMALLEST = ({"width": 32, "heads": 2, "inner": 64, "encoder_layers": 1, "decoder_layers": 1}, 300)  # to try it all in seconds
 MULTI30K = "multi30k/tok/train.lc.norm.tok.{en,de}.gz"
+POOL = 20  # times as many batches, of whose sentences others are made
 IGNORED = -100  # the label of a padded position
 RENAMES = (  # from our names to those of Marian and its relatives
     (r"^(encoder|decoder)\.(\d+)\.", r"model.\1.layers.\2."),
@@ -61,29 +68,26 @@ RENAMES = (  # from our names to those of Marian and its relatives
 
 def cases(*, quick: bool, tiny: bool) -> list[Case]:
     sizes = {"smallest": SMALLEST} if tiny else SIZES
-    return [case(name, model, vocabulary, 2 if tiny else 3 if quick else 6) for name, (model, vocabulary) in sizes.items()]
+    batches = 2 if tiny else 3 if quick else 6
 
+    def of(model: dict[str, Any], vocabulary: int) -> Callable[[Path], dict[str, Any]]:
+        return lambda folder: prepared(folder, model, vocabulary, batches, pool=batches * POOL)
 
-def case(name: str, model: dict[str, Any], vocabulary: int, batches: int, sides: dict[str, Any] | None = None) -> Case:
-    def prepare(folder: Path) -> dict[str, Any]:
-        return prepared(folder, model, vocabulary, batches)
-
-    return Case(name, "target tokens/s", prepare, sides or SIDES, check)
+    return [Case(name, "target tokens/s", of(*size), SIDES, check, apart=not tiny) for name, size in sizes.items()]
 
 
 def prepared(
-    folder: Path, model: dict[str, Any], vocabulary: int, batches: int, corpus: str = "", seed: int = 1
+    folder: Path, model: dict[str, Any], vocabulary: int, batches: int, corpus: str = "", seed: int = 1, pool: int = 0
 ) -> dict[str, Any]:
-    """Writes the first batches of a training and its first weights."""
+    """Writes the first batches of a training and its first weights; and, of the sentences of `pool` batches, as many others in
+    which they are sorted by target."""
     recipe, name = recipe_of(folder, model, vocabulary, corpus, seed)
     work = prepare_run(recipe, folder / "run", find, lambda text: None)
-    made: list[Batch] = [batch for batch, _ in islice(work.batches(Place()), batches)]
-    tensors = {
-        f"{part}.{i}": getattr(batch, part).contiguous()
-        for i, batch in enumerate(made)
-        for part in ("source", "target", "labels", "places")
-    }
-    save_file(tensors, folder / "batches.safetensors")
+    drawn: list[Batch] = [batch for batch, _ in islice(work.batches(Place()), max(batches, pool))]
+    made = drawn[:batches]
+    usual = sorted_by_target(work, drawn, batches) if pool else []
+    save_batches(folder / "batches.safetensors", made)
+    save_batches(folder / "usual.safetensors", usual)
     save_file(
         {name: x.contiguous().clone() for name, x in named_weights(work.task.model).items()}, folder / "weights.safetensors"
     )
@@ -96,10 +100,41 @@ def prepared(
         "batches": batches,
         "target tokens": real,
         "padding of targets": round(1 - real / places, 4),
+        "padding of sources": padding(made),
+        **({"padding of sources, sorted by target": padding(usual)} if usual else {}),
         "arithmetic": round(arithmetic(work.task.model, made)),
     }
     (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
     return about
+
+
+def sorted_by_target(work: Work, drawn: list[Batch], count: int) -> list[Batch]:
+    """The same sentences in other batches: of targets of about a length, whatever the lengths of their sources."""
+    pairs = []
+    for batch in drawn:
+        ends = torch.bincount(batch.places // batch.target.size(1), minlength=len(batch.target))
+        labels = batch.labels.split(ends.tolist())
+        pairs += [(source[source != PAD].tolist(), ids[:-1].tolist()) for source, ids in zip(batch.source, labels, strict=True)]
+    random.Random(1).shuffle(pairs)
+    pairs.sort(key=lambda pair: len(pair[1]))
+    most, found, rows = work.task.recipe.training.batch_tokens, [], []
+    for pair in pairs:
+        if (len(rows) + 1) * (len(pair[1]) + 1) > most:
+            found.append(rows)
+            rows = []
+        rows.append(pair)
+    return [work.task.batch(rows) for rows in random.Random(1).sample(found, min(count, len(found)))]
+
+
+def padding(batches: list[Batch]) -> float:
+    """Its share of the sources' places."""
+    ids = torch.cat([batch.source.flatten() for batch in batches])
+    return round((ids == PAD).double().mean().item(), 4)
+
+
+def save_batches(path: Path, batches: list[Batch]) -> None:
+    parts = ("source", "target", "labels", "places")
+    save_file({f"{part}.{i}": getattr(batch, part).contiguous() for i, batch in enumerate(batches) for part in parts}, path)
 
 
 def arithmetic(model: nn.Module, batches: list[Batch]) -> float:
@@ -161,8 +196,8 @@ class Padded:
     tokens: int
 
 
-def batches_of(folder: Path) -> list[Padded]:
-    tensors = load_file(folder / "batches.safetensors")
+def batches_of(folder: Path, name: str = "batches") -> list[Padded]:
+    tensors = load_file(folder / f"{name}.safetensors")
     found = []
     for i in range(sum(name.startswith("source.") for name in tensors)):
         source, target = tensors[f"source.{i}"], tensors[f"target.{i}"]
@@ -182,6 +217,7 @@ def settings(folder: Path) -> tuple[Recipe, int]:
 
 def ours(folder: Path) -> Turn:
     """The update of `glassformer train`."""
+    keep_memory()
     return updates(*ours_of(folder))
 
 
@@ -210,10 +246,10 @@ def updates(trainer: Trainer, made: Sequence[Any]) -> Turn:
     return turn
 
 
-def plain_loop(model: nn.Module, folder: Path, logits: Callable[[Padded], Tensor]) -> Turn:
+def plain_loop(model: nn.Module, folder: Path, logits: Callable[[Padded], Tensor], batches: str = "batches") -> Turn:
     """A plain good loop round any model."""
     options = settings(folder)[0].training
-    made = batches_of(folder)
+    made = batches_of(folder, batches)
     optimiser = adamw(model, options)
     model.train()
     number = 0
@@ -287,14 +323,19 @@ def renamed(name: str) -> str:
     return name
 
 
-def marian(folder: Path) -> Turn:
+def marian(folder: Path, batches: str = "batches") -> Turn:
     model = hugging_face(folder)
 
     def logits(batch: Padded) -> Tensor:
         """Padding of the target stands at the end, where nothing real looks at it: it needs no mask."""
         return model(input_ids=batch.source, attention_mask=batch.mask, decoder_input_ids=batch.target, use_cache=False).logits
 
-    return plain_loop(model, folder, logits)
+    return plain_loop(model, folder, logits, batches)
+
+
+def marian_keeping(folder: Path) -> Turn:
+    keep_memory()
+    return marian(folder)
 
 
 def marian_trainer(folder: Path) -> Turn:
@@ -376,6 +417,8 @@ def joeynmt(folder: Path) -> Turn:
 SIDES = {
     OURS: ours,
     "MarianMTModel, plain loop": marian,
+    "the same, with our allocator settings": marian_keeping,
+    "the same, batches sorted by target": partial(marian, batches="usual"),
     "MarianMTModel, Trainer": marian_trainer,
     "torch.nn.Transformer": torch_transformer,
     "JoeyNMT": joeynmt,

@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 OURS = "glassformer"
 Turn = Callable[[], float]  # does its work once, and says how much it was: tokens
 Build = Callable[[Path], Turn]  # from what was prepared in a folder
@@ -29,7 +31,7 @@ class Case:
     prepare: Callable[[Path], dict[str, Any]]  # writes what the sides need into a folder; what is worth knowing about it
     sides: Mapping[str, Build]  # by name, ours first
     check: Callable[[Path], None] = lambda folder: None  # whether all compute the same; else SystemExit
-    apart: bool = False  # each in a process of its own, where the threads of one would stand in another's way
+    apart: bool = True  # each in a process of its own: no threads and no allocator settings but those that it makes itself
 
 
 @dataclass
@@ -46,23 +48,23 @@ class Result:
         return [ours / theirs for ours, theirs in zip(self.speeds[OURS], self.speeds[name], strict=True)]
 
 
-def build(case: Case, folder: Path) -> tuple[dict[str, Turn], dict[str, str]]:
-    """Those that can take part, and why the others cannot."""
+def build(case: Case, folder: Path, threads: int) -> tuple[dict[str, Turn], dict[str, str]]:
+    """Those that can take part, with so many threads of PyTorch each, and why the others cannot."""
     turns: dict[str, Turn] = {}
     absent: dict[str, str] = {}
     for name, make in case.sides.items():
         try:
-            turns[name] = _apart(make, folder) if case.apart else make(folder)
+            turns[name] = _apart(make, folder, threads) if case.apart else make(folder)
         except (Unavailable, ImportError) as error:
             absent[name] = str(error)
     return turns, absent
 
 
-def _apart(make: Build, folder: Path) -> Turn:
+def _apart(make: Build, folder: Path, threads: int) -> Turn:
     """A side that works in another process, which ends when nobody holds its turn any more."""
     spawn = multiprocessing.get_context("spawn")
     pipe, theirs = spawn.Pipe()
-    spawn.Process(target=_serve, args=(theirs, make, folder), daemon=True).start()
+    spawn.Process(target=_serve, args=(theirs, make, folder, threads), daemon=True).start()
     theirs.close()
 
     def heard() -> float:
@@ -79,8 +81,9 @@ def _apart(make: Build, folder: Path) -> Turn:
     return turn
 
 
-def _serve(pipe: Connection, make: Build, folder: Path) -> None:
+def _serve(pipe: Connection, make: Build, folder: Path, threads: int) -> None:
     try:
+        torch.set_num_threads(threads)
         turn = make(folder)
         pipe.send(0.0)
         while pipe.recv():

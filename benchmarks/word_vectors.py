@@ -26,6 +26,7 @@ import torch
 from gensim.models import Word2Vec
 
 from glassformer import config
+from glassformer.memory import keep_memory
 from glassformer.options import Word2VecOptions
 from glassformer.tasks import wordtests
 from glassformer.tasks.space import Space
@@ -34,7 +35,6 @@ from glassformer.text.datasets import find
 from glassformer.text.labelled import read_texts
 from glassformer.training.checkpoints import Progress
 from glassformer.training.loop import Trainer
-from glassformer.training.memory import keep_memory
 from glassformer.training.run import prepare_run
 from glassformer.training.words import VectorsWork
 

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import torch
 
+from glassformer.memory import keep_memory
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -26,6 +28,8 @@ def one_core() -> Iterator[None]:
 def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]]:
     """The results of all parts as they are done, each with its number; as many at a time as PyTorch has threads."""
     threads = min(torch.get_num_threads(), len(parts))
+    if len(parts) > 1:
+        keep_memory()
     if threads < 2:
         with one_core():
             yield from ((i, work(part)) for i, part in enumerate(parts))

@@ -18,6 +18,7 @@ import torch
 
 from glassformer.errors import UserError
 from glassformer.files import write_text
+from glassformer.memory import keep_memory
 from glassformer.models.stack import parameters
 from glassformer.options import BlockOptions, Word2VecOptions, usual_training
 from glassformer.tasks.batch import Rows
@@ -26,7 +27,6 @@ from glassformer.training.checkpoints import Checkpoints, Progress
 from glassformer.training.display import Display
 from glassformer.training.film import Recorder
 from glassformer.training.gradients import Gradients
-from glassformer.training.memory import keep_memory
 from glassformer.training.optimiser import OPTIMISERS, clip_all, clip_rows, rate_at
 from glassformer.training.prefetch import prefetch
 from glassformer.training.work import Work

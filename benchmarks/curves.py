@@ -72,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=1024, help="of a batch")
     parser.add_argument("--size", default="4+4 layers, 128 wide", choices=[*SIZES, "smallest"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "curves.json")
@@ -83,7 +84,7 @@ def main() -> None:
     about: dict[str, Any] = {}
     for seed in range(1, asked.seeds + 1):
         with tempfile.TemporaryDirectory() as name:
-            about = prepared(Path(name), model, vocabulary, asked.updates, seed=seed)
+            about = prepared(Path(name), model, vocabulary, asked.updates, seed=seed, tokens=asked.tokens)
             for side, train in (("glassformer", ours), ("MarianMTModel", plain)):
                 torch.manual_seed(seed)
                 curves[side].append(train(Path(name)))
@@ -93,6 +94,7 @@ def main() -> None:
         "size": asked.size,
         "corpus": about["corpus"],
         "updates": asked.updates,
+        "tokens of a batch": asked.tokens,
         "last fifth": {side: [round(statistics.fmean(each[-last:]), 4) for each in found] for side, found in curves.items()},
         "furthest apart": [round(apart(a, b), 4) for a, b in zip(*curves.values(), strict=True)],
         "furthest apart, seeds of MarianMTModel": [

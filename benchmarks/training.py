@@ -77,11 +77,18 @@ def cases(*, quick: bool, tiny: bool) -> list[Case]:
 
 
 def prepared(
-    folder: Path, model: dict[str, Any], vocabulary: int, batches: int, corpus: str = "", seed: int = 1, pool: int = 0
+    folder: Path,
+    model: dict[str, Any],
+    vocabulary: int,
+    batches: int,
+    corpus: str = "",
+    seed: int = 1,
+    pool: int = 0,
+    tokens: int = 4096,
 ) -> dict[str, Any]:
     """Writes the first batches of a training and its first weights; and, of the sentences of `pool` batches, as many others in
     which they are sorted by target."""
-    recipe, name = recipe_of(folder, model, vocabulary, corpus, seed)
+    recipe, name = recipe_of(folder, model, vocabulary, corpus, seed, tokens)
     work = prepare_run(recipe, folder / "run", find, lambda text: None)
     drawn: list[Batch] = [batch for batch, _ in islice(work.batches(Place()), max(batches, pool))]
     made = drawn[:batches]
@@ -163,7 +170,7 @@ def blocks(stack: Any) -> list[Any]:
     return [stack.get_submodule(str(i)) for i in range(stack.depth)]
 
 
-def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str, seed: int) -> tuple[Recipe, str]:
+def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str, seed: int, tokens: int) -> tuple[Recipe, str]:
     """The recipe, and the name of its corpus: Multi30k if it can be found, else made-up text of the same size."""
     name, train = "Multi30k", MULTI30K
     try:
@@ -180,7 +187,7 @@ def recipe_of(folder: Path, model: dict[str, Any], vocabulary: int, corpus: str,
                 for source, target in islice(pairs(words=10_000, seed=1), 2_000 if vocabulary < 1000 else 29_000)
             )
             Path(train).write_text("".join(lines), encoding="utf-8")
-    training = {"schedule": "constant", "warmup": 0, "rate": 1e-3, "threads": torch.get_num_threads()}
+    training = {"schedule": "constant", "warmup": 0, "rate": 1e-3, "batch_tokens": tokens, "threads": torch.get_num_threads()}
     tree = {"seed": seed, "data": {"train": train}, "tokenizer": {"vocabulary": vocabulary}, "model": model, "training": training}
     return config.from_dict(tree), name
 

@@ -2,7 +2,8 @@
 
 The model is `--model` (a run or a bundled model; default: the bundled zh-en), the sentences are Multi30k's test of 2016 if the
 model reads English and they are found, else made of templates. Others get the same weights, the same sources sorted by length in
-batches of 128, and may write as much. It is checked that 95 of 100 answers are the same: a beam's stopping rule is not.
+batches of 128, and may write as much. It is checked that 95 of 100 answers are the same, but for JoeyNMT's beam: rules of
+stopping differ, and JoeyNMT's length penalty does.
 """
 
 import gzip
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 import glassformer
 from benchmarks.training import hugging_face
@@ -104,6 +106,7 @@ def sides(beam: int, rows: int) -> dict[str, Build]:
     return {
         OURS: partial(counted, OurSide, beam, rows),
         "transformers.generate": partial(counted, Generate, beam, rows),
+        "JoeyNMT": partial(counted, Joey, beam, rows),
     }
 
 
@@ -125,55 +128,81 @@ class OurSide:
         return [answer.ids for answer in self.task.translate_all(self.texts, self.to, self.options)]
 
 
-class Generate:
-    """transformers: a Marian, or a Pegasus where norms come first, with the same weights. Nothing of ours is loaded, so that its
-    memory is its own. One sentence at a time it is given one thread, which is faster for it too."""
+class Other:
+    """Another library with the same weights. Nothing of ours is loaded, so that its memory is its own. One sentence at a time it
+    is given one thread, which is faster for it too."""
 
     def __init__(self, folder: Path, beam: int, rows: int) -> None:
-        recipe, self.about = config.read(folder / "model" / "recipe.toml"), about_of(folder)
-        o: Any = recipe.model
+        self.recipe, self.about = config.read(folder / "model" / "recipe.toml"), about_of(folder)
+        o: Any = self.recipe.model
         if o.norm_kind != "layer" or o.positions != "sinusoidal" or o.scores != "dot" or o.tie != "all":
-            raise Unavailable("transformers has no model of this kind")
-        self.model = hugging_face(folder, recipe, self.about["vocabulary"]).eval()
+            raise Unavailable("it has no model of this kind")
         self.beam, self.one = beam, rows == 1
         sources = self.about["sources"]
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
         parts = [order[i : i + rows] for i in range(0, len(order), rows)]
         self.batches = [(part, pad([sources[i] for i in part], self.about["pad"])) for part in parts]
 
-    def __call__(self) -> list[list[int]]:
-        with one_core() if self.one else nullcontext():
-            return self._write()
-
     @torch.inference_mode()
-    def _write(self) -> list[list[int]]:
+    def __call__(self) -> list[list[int]]:
         found: dict[int, list[int]] = {}
         eos = self.about["eos"]
-        for part, source in self.batches:
-            answers = self.model.generate(
-                source,
-                attention_mask=(source != self.about["pad"]).long(),
-                num_beams=self.beam,
-                do_sample=False,
-                max_new_tokens=2 * source.size(1) + 11,
-                length_penalty=1.0,
-                early_stopping=False,
-                suppress_tokens=self.about["banned"],
-            )
-            for i, ids in zip(part, answers[:, 1:].tolist(), strict=True):
-                found[i] = ids[: ids.index(eos)] if eos in ids else ids
+        with one_core() if self.one else nullcontext():
+            for part, source in self.batches:
+                for i, ids in zip(part, self.write(source, 2 * source.size(1) + 11), strict=True):
+                    found[i] = ids[: ids.index(eos)] if eos in ids else ids
         return [found[i] for i in range(len(found))]
+
+    def write(self, source: Tensor, most: int) -> list[list[int]]:
+        """At most so many tokens for each row."""
+        raise NotImplementedError
+
+
+class Generate(Other):
+    """transformers: a Marian, or a Pegasus where norms come first."""
+
+    def __init__(self, folder: Path, beam: int, rows: int) -> None:
+        super().__init__(folder, beam, rows)
+        self.model = hugging_face(folder, self.recipe, self.about["vocabulary"]).eval()
+
+    def write(self, source: Tensor, most: int) -> list[list[int]]:
+        answers = self.model.generate(
+            source,
+            attention_mask=(source != self.about["pad"]).long(),
+            num_beams=self.beam,
+            do_sample=False,
+            max_new_tokens=most,
+            length_penalty=1.0,
+            early_stopping=False,
+            suppress_tokens=self.about["banned"],
+        )
+        return answers[:, 1:].tolist()
+
+
+class Joey(Other):
+    """JoeyNMT, whose search reads the whole target again at every step."""
+
+    def __init__(self, folder: Path, beam: int, rows: int) -> None:
+        super().__init__(folder, beam, rows)
+        from benchmarks.joey import Search
+
+        weights = folder / "weights.safetensors"
+        self.search = Search(self.recipe, self.about["vocabulary"], weights, self.about["banned"])
+
+    def write(self, source: Tensor, most: int) -> list[list[int]]:
+        return self.search(source, self.beam, most)
 
 
 def checking(beam: int, rows: int) -> Any:
     def check(folder: Path) -> None:
-        try:
-            theirs = Generate(folder, beam, rows)()
-        except (Unavailable, ImportError):
-            return
         ours = OurSide(folder, beam, rows)()
-        same = sum(a == b for a, b in zip(ours, theirs, strict=True))
-        if same < 0.95 * len(ours) - 1:
-            raise SystemExit(f"Only {same} of {len(ours)} answers of transformers are ours: nothing is compared.")
+        for side in (Generate, Joey) if beam == 1 else (Generate,):
+            try:
+                theirs = side(folder, beam, rows)()
+            except (Unavailable, ImportError):
+                continue
+            same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            if same < 0.95 * len(ours) - 1:
+                raise SystemExit(f"Only {same} of {len(ours)} answers of {side.__name__} are ours: nothing is compared.")
 
     return check

@@ -1,16 +1,38 @@
-"""JoeyNMT (2.3.0): its model, its loss and its batches, in the update of its own training loop."""
+"""JoeyNMT (2.3.0): its model and its loss in the update of its own training loop, and its own search."""
 
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from benchmarks.training import IGNORED, batches_of, settings
 from benchmarks.turns import Turn
 from glassformer.text.tokenizer import BOS, EOS, PAD
 from glassformer.training.optimiser import adamw
+
+RENAMES = (  # from our names
+    (r"^encoder\.embed\.token\.", "src_embed.lut."),
+    (r"^decoder\.embed\.token\.", "trg_embed.lut."),
+    (r"^output\.", "decoder.output_layer."),
+    (r"^(encoder|decoder)\.norm\.", r"\1.layer_norm."),
+    (r"^(encoder|decoder)\.(\d+)\.", r"\1.layers.\2."),
+    (r"^(encoder.*)\.self\.", r"\1.src_src_att."),
+    (r"^(encoder.*)\.norm1\.", r"\1.layer_norm."),
+    (r"\.self\.", ".trg_trg_att."),
+    (r"\.cross\.", ".src_trg_att."),
+    (r"\.norm1\.", ".x_layer_norm."),
+    (r"\.norm2\.", ".dec_layer_norm."),
+    (r"\.norm3\.", ".feed_forward.layer_norm."),
+    (r"_att\.([qkv])\.", r"_att.\1_layer."),
+    (r"_att\.o\.", "_att.output_layer."),
+    (r"\.ffn\.w1\.", ".feed_forward.pwff_layer.0."),
+    (r"\.ffn\.w2\.", ".feed_forward.pwff_layer.3."),
+)
 
 
 def model_of(recipe: Any, vocabulary: int) -> Any:
@@ -81,3 +103,27 @@ def training_turn(folder: Path) -> Turn:
         return sum(batch.tokens for batch, _, _ in made)
 
     return turn
+
+
+class Search:
+    """JoeyNMT's `search` with our weights. Its length penalty is another, so a beam may choose another sentence."""
+
+    def __init__(self, recipe: Any, vocabulary: int, weights: Path, banned: list[int]) -> None:
+        self.model = model_of(recipe, vocabulary).eval()
+        self.model.lang_tags = banned  # what it never writes
+        theirs = self.model.state_dict()
+        with torch.no_grad():
+            for name, x in load_file(weights).items():
+                for pattern, new in RENAMES:
+                    name = re.sub(pattern, new, name)
+                theirs[name].copy_(x)
+        for module in self.model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.eps = recipe.model.epsilon
+
+    def __call__(self, source: Tensor, beam: int, most: int) -> list[list[int]]:
+        from joeynmt.search import search
+
+        real = source != PAD
+        batch = SimpleNamespace(src=source, src_length=real.sum(1), src_mask=real.unsqueeze(1), has_trg=False)
+        return search(self.model, batch, most, beam, 1.0)[0].tolist()

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from chromium import browser, explorer, server  # noqa: F401 (fixtures)
 from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
+from small_tasks import scramble
 from torch import Tensor, nn
 
 from glassformer.models import readers
@@ -34,8 +36,9 @@ settings.load_profile("glassformer")
 
 # The longest come first, so that no worker is left alone with one at the end; what one of them trains, others then find.
 FIRST = (
-    "test_page.py",
+    "test_page_use.py",
     "test_training.py",
+    "test_page.py",
     "test_readme.py",
     "test_page_export.py",
     "test_page_learn.py",
@@ -199,12 +202,6 @@ WORD2VEC: dict[str, Callable[..., Word2Vec]] = {
     "cbow, mean": partial(word2vec, architecture="cbow", context="mean"),
     "skip-gram, n-grams": partial(word2vec, ngrams=(3, 4)),
 }
-
-
-def scramble(model: torch.nn.Module) -> None:
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
 
 
 def sentences(*lengths: int, seed: int = 0) -> Tensor:

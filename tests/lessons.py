@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from test_page import Server
+from chromium import Server
 
 CHAPTERS = {
     "lookup": ["equal", "apple"],

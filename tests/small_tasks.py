@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import scramble
 
 from glassformer import config
 from glassformer.tasks import registry
@@ -43,6 +42,12 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "compare": ("the cat sat", "a cat sat"),
     "score": ("the cat sat", "a cat 坐"),
 }
+
+
+def scramble(model: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
 
 
 def make(folder: Path, name: str, **model: Any) -> Path:

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
-from conftest import close, scramble
+from conftest import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tasks import scramble
 from torch import Tensor, nn
 
 from glassformer.layers import masks

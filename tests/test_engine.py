@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 from command import ROOT, glassformer, in_its_own_process
-from conftest import MODELS, SIZES, VARIANTS, bert, every_variant, gpt, scramble
+from conftest import MODELS, SIZES, VARIANTS, bert, every_variant, gpt
+from small_tasks import scramble
 
 import glassformer as gf
 from glassformer import store

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 import tokenizers as hf
 import torch
-from conftest import close, scramble
+from conftest import close
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from small_tasks import scramble
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import Tensor
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from command import Result, glassformer
-from conftest import scramble
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tasks import scramble
 from torch import Tensor
 
 from glassformer import config

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
+from chromium import browser_test
 from command import ROOT
 from small_tasks import LINES, TEXTS, make
-from test_page import browser, browser_test  # noqa: F401 (a fixture)
 
 import glassformer as gf
 from glassformer import notebook
@@ -211,7 +211,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @browser_test
-def test_an_executed_notebook_shows_the_view(browser: Any, notebook_page: tuple[str, float, str]) -> None:  # noqa: F811
+def test_an_executed_notebook_shows_the_view(browser: Any, notebook_page: tuple[str, float, str]) -> None:
     address, number, plain = notebook_page
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     wrong: list[str] = []
@@ -245,7 +245,7 @@ def test_an_executed_notebook_shows_the_view(browser: Any, notebook_page: tuple[
 
 
 @browser_test
-def test_a_frame_of_a_pass_that_is_gone_says_so(browser: Any, folder: Path) -> None:  # noqa: F811
+def test_a_frame_of_a_pass_that_is_gone_says_so(browser: Any, folder: Path) -> None:
     frame = gf.explore(folder, "好")
     page = browser.new_page()
     page.goto(frame.address.replace(f"trace={place(frame)['trace']}", f"trace={16 * '0'}") + "&lang=en")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from chromium import Explorer, Server, browser_test
 from small_tasks import TEXTS, make
 from test_ancestors import MADE
-from test_page import Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
 
 SHOWN = ("additive", "fixed", "writes", "judges", "filters", "counts vectors")
 
@@ -20,7 +20,7 @@ def ancestors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @browser_test
 @pytest.mark.parametrize("name", SHOWN)
-def test_every_view_opens(name: str, ancestors: Server, browser) -> None:  # noqa: F811
+def test_every_view_opens(name: str, ancestors: Server, browser) -> None:
     opened = Explorer(browser, ancestors)
     text = TEXTS[MADE[name][0]][0]
     for view in ("walk", "translate", "attention", "next"):

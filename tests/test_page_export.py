@@ -6,19 +6,21 @@ import random
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import test_page as live
+import test_page as seen
+import test_page_use as used
+from chromium import LANGUAGES, SENTENCE, Explorer, Server, browser_test
 from command import glassformer
 from small_tasks import TEXTS, make
-from test_page import Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
 
 MODELS = {"post": "translate", "language": "language", "compare": "compare", "rnn": "translate"}
-READ = {"translate": (live.SENTENCE,), "language": TEXTS["language"], "compare": TEXTS["compare"]}
+READ = {"translate": (SENTENCE,), "language": TEXTS["language"], "compare": TEXTS["compare"]}
 LSTM = {"kind": "rnn", "cell": "lstm", "width": 8, "layers": 2, "attention": "additive", "bidirectional": True, "max_length": 48}
 
 
@@ -63,24 +65,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fold
 
 
 @pytest.fixture
-def explorer(browser: Any, folders: dict[str, Folder]) -> Iterator[Explorer]:  # noqa: F811
+def explorer(browser: Any, folders: dict[str, Folder]) -> Iterator[Explorer]:
     opened = Explorer(browser, folders["post"])
     yield opened
     opened.close()
 
 
 SAME: list[tuple[Any, dict[str, Any]]] = [
-    (live.test_every_view_speaks_both_languages, {"model": "post"}),
-    (live.test_the_keyboard_reads_and_opens_cells, {}),
-    (live.test_a_click_opens_a_cell_and_its_operand, {}),
-    (live.test_a_translation_is_shown_in_its_rounds_and_as_a_tree, {}),
-    (live.test_attention_over_heads_words_and_pieces, {}),
-    (live.test_every_token_has_its_text, {"model": "post"}),
-    (live.test_the_saved_distribution_has_the_texts_of_all_tokens, {}),
-    (live.test_the_mask_says_where_it_hides, {}),
-    (live.test_the_next_token_is_chosen_as_the_server_does, {"model": "post"}),
-    (live.test_the_skip_link_leads_past_the_map, {}),
-    (live.test_a_seed_is_a_whole_number, {}),
+    (seen.test_every_view_speaks_both_languages, {"model": "post"}),
+    (used.test_the_keyboard_reads_and_opens_cells, {}),
+    (used.test_a_click_opens_a_cell_and_its_operand, {}),
+    (used.test_a_translation_is_shown_in_its_rounds_and_as_a_tree, {}),
+    (used.test_attention_over_heads_words_and_pieces, {}),
+    (used.test_every_token_has_its_text, {"model": "post"}),
+    (used.test_the_saved_distribution_has_the_texts_of_all_tokens, {}),
+    (used.test_the_mask_says_where_it_hides, {}),
+    (used.test_the_next_token_is_chosen_as_the_server_does, {"model": "post"}),
+    (used.test_the_skip_link_leads_past_the_map, {}),
+    (used.test_a_seed_is_a_whole_number, {}),
 ]
 
 
@@ -91,27 +93,27 @@ def test_an_export_passes_the_tests_of_the_page(explorer: Explorer, check: Any, 
 
 
 @browser_test
-def test_the_walk_draws_the_numbers_of_the_pass(browser: Any, folders: dict[str, Folder]) -> None:  # noqa: F811
+def test_the_walk_draws_the_numbers_of_the_pass(browser: Any, folders: dict[str, Folder]) -> None:
     explorer = Explorer(browser, folders["compare"])
-    live.test_the_walk_draws_the_numbers_of_the_pass(explorer, "compare")
+    seen.test_the_walk_draws_the_numbers_of_the_pass(explorer, "compare")
     explorer.close()
 
 
 @browser_test
 @pytest.mark.parametrize("view", ["walk", "next"])
-def test_a_link_shows_the_same_again(explorer: Explorer, browser: Any, folders: dict[str, Folder], view: str) -> None:  # noqa: F811
-    live.test_a_link_shows_the_same_again(explorer, browser, folders["post"], view)
+def test_a_link_shows_the_same_again(explorer: Explorer, browser: Any, folders: dict[str, Folder], view: str) -> None:
+    used.test_a_link_shows_the_same_again(explorer, browser, folders["post"], view)
 
 
 @browser_test
 def test_what_is_drawn_can_be_saved(explorer: Explorer, tmp_path: Path) -> None:
-    live.test_what_is_drawn_can_be_saved(explorer, tmp_path)
+    used.test_what_is_drawn_can_be_saved(explorer, tmp_path)
 
 
 @browser_test
-@pytest.mark.parametrize("language", live.LANGUAGES)
-def test_a_phone_shows_everything(browser: Any, folders: dict[str, Folder], language: str) -> None:  # noqa: F811
-    live.test_a_phone_shows_everything(browser, folders["compare"], "compare", language)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_phone_shows_everything(browser: Any, folders: dict[str, Folder], language: str) -> None:
+    seen.test_a_phone_shows_everything(browser, folders["compare"], "compare", language)
 
 
 # -- what an export cannot do
@@ -120,7 +122,7 @@ def test_a_phone_shows_everything(browser: Any, folders: dict[str, Folder], lang
 @browser_test
 @pytest.mark.parametrize(("model", "language"), [("post", "en"), ("rnn", "zh")])
 def test_every_view_opens_and_says_what_needs_the_model(
-    browser: Any,  # noqa: F811
+    browser: Any,
     folders: dict[str, Folder],
     model: str,
     language: str,
@@ -170,7 +172,7 @@ def test_a_link_to_something_else_leads_back(explorer: Explorer, astray: dict[st
 
 
 @browser_test
-def test_an_export_says_what_it_has_not(browser: Any, folders: dict[str, Folder]) -> None:  # noqa: F811
+def test_an_export_says_what_it_has_not(browser: Any, folders: dict[str, Folder]) -> None:
     """In plain sight, also on a phone: why a control is off, that there are no gates and no film, whose text is cut."""
     explorer = Explorer(browser, folders["post"], width=390)
     for view in ("attention", "translate"):
@@ -199,7 +201,7 @@ def test_an_export_says_what_it_has_not(browser: Any, folders: dict[str, Folder]
 
 
 @browser_test
-def test_a_file_that_is_missing_is_named_as_such(browser: Any, folders: dict[str, Folder], tmp_path: Path) -> None:  # noqa: F811
+def test_a_file_that_is_missing_is_named_as_such(browser: Any, folders: dict[str, Folder], tmp_path: Path) -> None:
     export = folders["post"].folder
     lost = export / "export/cells/encoder.0.self.pattern.0.bin"
     lost.rename(tmp_path / "lost")
@@ -236,7 +238,7 @@ def parts(shape: list[int]) -> list[str]:
 
 @browser_test
 @pytest.mark.parametrize("model", MODELS)
-def test_an_export_answers_as_the_server_does(browser: Any, folders: dict[str, Folder], model: str) -> None:  # noqa: F811
+def test_an_export_answers_as_the_server_does(browser: Any, folders: dict[str, Folder], model: str) -> None:
     """Cells with all their operands, slices, overviews, draws, trees, words: byte for byte but for the last bit of a mean."""
     folder = folders[model]
     explorer = Explorer(browser, folder)
@@ -271,8 +273,8 @@ def test_an_export_answers_as_the_server_does(browser: Any, folders: dict[str, F
 def compare(folder: Folder, path: str, body: Any, here: Any) -> None:
     if "/tensor/" in path or (body or {}).get("full"):
         request = json.dumps(body).encode() if body else None
-        with live.urllib.request.urlopen(
-            live.urllib.request.Request(f"{folder.real.address}/{path}", request, {"Content-Type": "application/json"}),
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{folder.real.address}/{path}", request, {"Content-Type": "application/json"}),
             timeout=60,
         ) as told:
             assert here["shape"] == told.headers["X-Shape"], path

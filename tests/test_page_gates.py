@@ -12,23 +12,22 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 import torch
-from conftest import scramble
-from small_tasks import make
-from test_ancestors import MADE
-from test_page import (
+from chromium import (
     DRAWN,
     LANGUAGES,
     SAID,
     WEB,
     Explorer,
     Server,
-    browser,  # noqa: F401 (a fixture)
     browser_test,
     check_cell,
     check_colour,
     check_drawn,
     literals,
 )
+from conftest import scramble
+from small_tasks import make
+from test_ancestors import MADE
 
 import glassformer as gf
 from glassformer.training.checkpoints import Checkpoints, Progress
@@ -54,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:  # noqa: F811
+def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
     opened = Explorer(browser, server)
     yield opened
     opened.close()
@@ -121,7 +120,7 @@ def test_both_languages(explorer: Explorer, model: str) -> None:
 
 
 @browser_test
-def test_a_phone_shows_them(browser: Any, server: Server) -> None:  # noqa: F811
+def test_a_phone_shows_them(browser: Any, server: Server) -> None:
     explorer = Explorer(browser, server, 390, 844, color_scheme="dark", has_touch=True)
     for view in VIEWS:
         for model in ("fixed", "translate"):

@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from chromium import WEB, Explorer, Server, browser_test
 from lessons import CHAPTERS, KEYS, Lesson, Noise, softmax, wave
 from small_tasks import make
 from test_ancestors import MADE
-from test_page import WEB, Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
 
 TEXTS = {"zh-en": "我喜欢吃草莓。", "tang": "春风", "intents": "wake me up at seven", "post": "the cat sat", "fixed": "the cat"}
 WORDS = sorted((WEB / "src/learn").glob("*/words.ts"))
@@ -79,7 +79,7 @@ class Reader(Explorer):
 
 
 @pytest.fixture
-def reader(browser: Any, served: Server) -> Iterator[Reader]:  # noqa: F811
+def reader(browser: Any, served: Server) -> Iterator[Reader]:
     opened = Reader(browser, served)
     yield opened
     opened.close()
@@ -149,7 +149,7 @@ def test_every_figure_of_every_chapter_in_both_languages(reader: Reader) -> None
         ("post", "en", ("tokens", "residual", "rounds")),  # normalises afterwards
     ],
 )
-def test_every_figure_on_other_models_on_a_dark_phone(model: str, lang: str, chapters: Any, browser: Any, served: Server) -> None:  # noqa: F811
+def test_every_figure_on_other_models_on_a_dark_phone(model: str, lang: str, chapters: Any, browser: Any, served: Server) -> None:
     phone = Reader(browser, served, width=390, height=800, color_scheme="dark")
     assert len(figures_agree(phone, model, (lang,), chapters)) > 15 * len(chapters) - 30
     phone.close()

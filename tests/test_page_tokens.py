@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from chromium import BUILT, Explorer, Server, browser_test
 from test_interop import corpus
-from test_page import BUILT, Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
 
 from glassformer import config, store
 from glassformer.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:  # noqa: F811
+def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
     opened = Explorer(browser, server, accept_downloads=True)
     yield opened
     opened.close()
@@ -167,7 +167,7 @@ def test_no_text_and_much_of_it(explorer: Explorer) -> None:
 
 
 @browser_test
-def test_a_phone_in_chinese(browser: Any, server: Server) -> None:  # noqa: F811
+def test_a_phone_in_chinese(browser: Any, server: Server) -> None:
     explorer = Explorer(browser, server, 390, 844, color_scheme="dark", has_touch=True)
     show(explorer, lang="zh", right="zh-en")
     assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import DRAWN, Explorer, Server, browser_test
 from command import glassformer, process, tiny
 from test_film import FILM
-from test_page import DRAWN, Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
 from test_page_export import Folder
 
 from glassformer import film
@@ -51,7 +51,7 @@ def kept(here: Here) -> film.Film:
 
 
 @pytest.fixture
-def page(browser: Any, here: Here) -> Iterator[Explorer]:  # noqa: F811
+def page(browser: Any, here: Here) -> Iterator[Explorer]:
     opened = Explorer(browser, here)
     yield opened
     opened.close()
@@ -156,7 +156,7 @@ class TestFilm:
         assert frame(page) == 29 and not asked
         assert 0 < spent < 0.030, f"{spent:.4f} s a frame"
 
-    def test_links_and_languages_and_phones(self, here: Here, browser: Any, kept: film.Film) -> None:  # noqa: F811
+    def test_links_and_languages_and_phones(self, here: Here, browser: Any, kept: film.Film) -> None:
         for lang, word in (("en", "Every head"), ("zh", "全部注意力头")):
             phone = Explorer(browser, here, width=390, height=800)
             at(phone, lang=lang, frame=5, probe=1, look="encoder.0.self:1")
@@ -224,7 +224,7 @@ class TestCurves:
 
 
 @browser_test
-def test_an_export_has_the_film_and_the_log(browser: Any, here: Here, kept: film.Film, tmp_path: Path) -> None:  # noqa: F811
+def test_an_export_has_the_film_and_the_log(browser: Any, here: Here, kept: film.Film, tmp_path: Path) -> None:
     place = {"model": "mine", "text": kept.probes[0]["text"], "to": kept.probes[0]["to"]}
     command = [
         "explore",

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode
 
 import numpy as np
 import pytest
-from test_page import DRAWN, Explorer, Server, browser, browser_test  # noqa: F401 (a fixture)
+from chromium import DRAWN, Explorer, Server, browser_test
 
 from glassformer import store
 from glassformer.tasks import registry
@@ -34,7 +34,7 @@ def unit() -> tuple[dict[str, int], np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:  # noqa: F811
+def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
     opened = Explorer(browser, server, accept_downloads=True)
     yield opened
     opened.close()
@@ -179,7 +179,7 @@ def test_a_map_is_watched_and_stopped(explorer: Explorer) -> None:
 
 
 @browser_test
-def test_a_phone_in_chinese(browser: Any, server: Server) -> None:  # noqa: F811
+def test_a_phone_in_chinese(browser: Any, server: Server) -> None:
     explorer = Explorer(browser, server, 390, 844, color_scheme="dark", has_touch=True)
     show(explorer, lang="zh", word="猫")
     assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -37,7 +37,7 @@ test: .venv/.created
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder # more workers than cores: a page is waited for
 
 bench: .venv-bench/.installed
 	$(BENCH)/python -m benchmarks $(ARGS)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -247,9 +248,14 @@ class TestLog:
         assert len(few) <= 101 and few[-1] == entries[-1] and few[-2] == entries[4999] and all(one in entries for one in few)
 
 
-def test_the_bundled_translator_s_film_is_small_enough() -> None:
-    path = store.BUNDLED / "zh-en" / film.PACKED
-    if not path.exists():
-        pytest.skip("zh-en is not trained with its film yet")
-    assert os.path.getsize(path) <= film.LARGEST
-    assert len(the_film(store.BUNDLED / "zh-en").frames) == 30
+def test_the_bundled_translator_has_its_film() -> None:
+    """In the last frame it says what it says: the film is of these weights, and no other's."""
+    assert os.path.getsize(store.BUNDLED / "zh-en" / film.PACKED) <= film.LARGEST == 4_000_000
+    shown = the_film(store.BUNDLED / "zh-en")
+    assert len(shown.frames) >= 30 and shown.frames[0]["update"] == 0
+    translator: Any = registry.load(store.find_model("zh-en"))
+    greedy = replace(translator.recipe.decoding, beam=1)
+    found = translator.translate_all([probe["text"] for probe in shown.probes], options=greedy)
+    for probe, answer, kept in zip(shown.probes, found, shown.frames[-1]["answers"], strict=True):
+        assert answer.text == kept["text"], probe
+        assert answer.score == pytest.approx(kept["score"], abs=0.01)  # half precision

@@ -1,0 +1,1 @@
+import{G as e,H as t,U as n,a as r,at as i,et as a,mt as o,pt as s}from"./session.svelte-DRDEhDst.js";import{a as c,i as l}from"./Learn-BkDigHXI.js";var u=e(`<h3> </h3>`);function d(e,d){o(d,!0);var f=u(),p=i(f,!0);a(e=>t(p,e),[()=>r({en:l,zh:c}).exercises]),n(e,f),s()}export{d as t};

@@ -31,13 +31,13 @@ demo: .venv/.runtime
 	@$(BIN)/glassformer demo
 	@$(BIN)/glassformer explore
 
-# One core installs the packages while the other has the browser and the page's tools.
+# One core installs the packages while the other has the browser and the page's tools. More workers than cores: a page is waited for.
 test: .venv/.created
 	@{ $(MAKE) -s .venv/.browser; $(MAKE) -s .venv/.web; } & $(MAKE) -s .venv/.dev; code=$$?; wait; exit $$code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder # more workers than cores: a page is waited for
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 bench: .venv-bench/.installed
 	$(BENCH)/python -m benchmarks $(ARGS)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 PART = 64
-ENOUGH = 200_000  # numbers; fewer are found sooner by `topk`
+ENOUGH = 200_000  # numbers; fewer are found sooner by PyTorch
 
 
 def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -15,7 +15,7 @@ def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     parts = x.size(1) // PART
     if x.numel() < ENOUGH or parts <= count:
-        return x.topk(count, dim=1)
+        return x.max(dim=1, keepdim=True) if count == 1 else x.topk(count, dim=1)
     whole = parts * PART
     cut = x[:, :whole].unflatten(1, (parts, PART))
     chosen = cut.amax(2).topk(count, dim=1).indices  # (B, count)

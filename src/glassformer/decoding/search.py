@@ -1,12 +1,13 @@
 """Writing a sequence: greedy, sampled or by beam, once for every model that can `step`.
 
-Rows of the batch are independent: a row that has ended leaves the batch, and no row's result depends on its neighbours.
+Rows of the batch are independent: a row that has ended leaves the batch, and no row's result depends on its neighbours. The
+model and the choice among a vocabulary are tensors; who goes on from whom is a few numbers a step, and plain Python.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ from glassformer.decoding.largest import largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
 
-Choose = Callable[[Tensor, Tensor], Tensor]  # logits or log p (B, V) and which rows they are (B) → a token each (B)
-Write = Callable[[Tensor, Tensor], Tensor]  # which rows (B) got which tokens (B) → which of them go on (B)
+Rows = list[int]  # which input each row of a batch is
+Choose = Callable[[Tensor, Rows], tuple[list[int], list[float]]]  # logits (B, V) of rows → a token for each, and its log p
+Write = Callable[[int, int, float], bool]  # a row, its next token and log p of that → whether the row goes on
 
 
 @torch.no_grad()
@@ -25,7 +27,12 @@ def greedy(model: Model, state: Any, limits: Limits, *, length_penalty: float = 
     """The likeliest token at every step."""
     if tree.watched():
         return [found[0] for found in beam(model, state, limits, width=1, length_penalty=length_penalty)]  # the same, as a tree
-    return _one_each(model, state, limits, length_penalty, lambda log_probs, rows: largest(log_probs, 1)[1].squeeze(1))
+
+    def pick(log_probs: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
+        values, tokens = largest(log_probs, 1)
+        return tokens.flatten().tolist(), values.flatten().tolist()
+
+    return _one_each(model, state, limits, length_penalty, pick)
 
 
 @torch.no_grad()
@@ -35,50 +42,44 @@ def sample(
     """A token drawn at every step; row i draws from its own generator, seeded with seeds[i]."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def choose(log_probs: Tensor, rows: Tensor) -> Tensor:
+    def pick(log_probs: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
         probs = distribution(log_probs, temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
-        return draw(probs, [generators[row] for row in rows.tolist()])
+        return with_log_probs(draw(probs, [generators[row] for row in rows]), log_probs)
 
-    return _one_each(model, state, limits, length_penalty, choose)
+    return _one_each(model, state, limits, length_penalty, pick)
 
 
 def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *, steps: int) -> None:
-    """One token after another for every row that begins with ids (B), until `write` has ended all rows, or for `steps` steps.
-
-    `choose` picks a token for each row from its logits; `write` takes the tokens and says which rows go on.
-    """
-    rows = torch.arange(len(ids))  # which input each row of the batch is
+    """One token after another for every row that begins with ids (B), until `write` has ended all rows, or for `steps` steps."""
+    rows = list(range(len(ids)))
     for _ in range(steps):
         logits, state = model.step(ids, state)
-        ids = choose(logits, rows)
-        going = write(rows, ids)
-        if not bool(going.all()):
-            keep = going.nonzero().squeeze(1)
-            if not len(keep):
-                return
-            rows, ids, state = rows[keep], ids[keep], state.reorder(keep)
+        chosen = list(zip(rows, *choose(logits, rows), strict=True))
+        going = [i for i, each in enumerate(chosen) if write(*each)]
+        if not going:
+            return
+        if len(going) < len(rows):
+            rows, state = [rows[i] for i in going], state.reorder(torch.tensor(going))
+        ids = torch.tensor([chosen[i][1] for i in going])
+
+
+def with_log_probs(ids: Tensor, log_probs: Tensor) -> tuple[list[int], list[float]]:
+    """Tokens (B) that were drawn, and log p of each, out of that of all (B, V)."""
+    return ids.tolist(), log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
 
 
 def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, pick: Choose) -> list[Hypothesis]:
     done = [Hypothesis([]) for _ in limits.max_lengths]
     forbid = _Forbid(limits)
-    log_probs = torch.empty(0)
-    length = 0
 
-    def choose(logits: Tensor, rows: Tensor) -> Tensor:
-        nonlocal log_probs
-        log_probs = forbid(logits.log_softmax(-1), length, rows)
-        return pick(log_probs, rows)
+    def choose(logits: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
+        return pick(forbid(logits.log_softmax(-1), len(done[rows[0]].ids), rows), rows)
 
-    def write(rows: Tensor, ids: Tensor) -> Tensor:
-        nonlocal length
-        length += 1
-        chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1)
-        for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen.tolist(), strict=True):
-            done[row].log_probs.append(log_prob)
-            if token != limits.eos:
-                done[row].ids.append(token)
-        return ids != limits.eos
+    def write(row: int, token: int, log_prob: float) -> bool:
+        done[row].log_probs.append(log_prob)
+        if token != limits.eos:
+            done[row].ids.append(token)
+        return token != limits.eos
 
     if done:
         begin = torch.full((len(done),), limits.bos)
@@ -86,6 +87,25 @@ def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, p
     for hypothesis in done:
         hypothesis.score = _score(hypothesis.log_prob, len(hypothesis.log_probs), length_penalty)
     return done
+
+
+class _Path(NamedTuple):
+    """What a beam has written: one token after another path."""
+
+    before: "_Path | None"
+    token: int
+    log_prob: float
+    total: float  # Σ log p from the beginning
+    beam: int  # of the step before, from which it goes on
+
+    def finished(self, score: float) -> Hypothesis:
+        tokens, log_probs = [], []
+        path: _Path | None = self
+        while path is not None and path.before is not None:
+            tokens.append(path.token)
+            log_probs.append(path.log_prob)
+            path = path.before
+        return Hypothesis(tokens[:0:-1], log_probs[::-1], score)  # without the end mark
 
 
 @torch.no_grad()
@@ -98,56 +118,66 @@ def beam(model: Model, state: Any, limits: Limits, *, width: int, length_penalty
     """
     count = len(limits.max_lengths)
     done: list[list[Hypothesis]] = [[] for _ in range(count)]
-    rows = torch.arange(count)  # (b) inputs still going
-    state = state.reorder(rows.repeat_interleave(width))
-    ids = torch.full((count * width,), limits.bos)
-    totals = torch.full((count, width), -math.inf)  # (b, K) Σ log p
-    totals[:, 0] = 0.0  # all beams begin alike, so only one of them counts
-    written = torch.empty(count, width, 0, dtype=torch.long)  # (b, K, t)
-    spent = torch.empty(count, width, 0)  # (b, K, t) log p of each
+    rows = list(range(count))
+    begin = _Path(None, limits.bos, 0.0, 0.0, 0)
+    beams = [_full([begin], width) for _ in rows]  # all begin alike, so only one of them counts
+    state = state.reorder(torch.arange(count).repeat_interleave(width))
     length = 0
     forbid = _Forbid(limits)
     enough = PATIENCE * width if width > 1 else 1
     trees = tree.plant(count, width)
-    while len(rows):
-        logits, state = model.step(ids, state)
-        log_probs = forbid(logits.log_softmax(-1), length, rows.repeat_interleave(width))
-        likely, likely_tokens = largest(log_probs, min(2 * width, log_probs.size(1)))  # (b·K, 2K): no beam gives more of the best
-        each = likely.size(1)
-        likely, likely_tokens = likely.view(len(rows), -1), likely_tokens.view(len(rows), -1)  # (b, K·2K)
-        candidates = totals.repeat_interleave(each, dim=1) + likely
-        best, where = candidates.topk(min(2 * width, candidates.size(1)), dim=1)
-        parents, tokens, paid = where // each, likely_tokens.gather(1, where), likely.gather(1, where)  # (b, 2K)
-
-        ended = (tokens == limits.eos) & (best > -math.inf)
-        for i, j in ended[:, :width].nonzero().tolist():
-            parent = parents[i, j]
-            log_probs_so_far = [*spent[i, parent].tolist(), paid[i, j].item()]
-            score = _score(best[i, j].item(), length + 1, length_penalty)
-            done[int(rows[i])].append(Hypothesis(written[i, parent].tolist(), log_probs_so_far, score))
-
-        alive = best.masked_fill(tokens == limits.eos, -math.inf)
-        totals, order = alive.topk(min(width, alive.size(1)), dim=1)  # stays sorted, best first
-        if totals.size(1) < width:
-            totals, order = _widen(totals, order, width)
-        if trees is not None:
-            scored = partial(_score, length=length + 1, length_penalty=length_penalty)
-            tree.grow(trees, rows, (parents, tokens, paid, best), (order, totals), limits.eos, scored)
-        parents, tokens, paid = (x.gather(1, order) for x in (parents, tokens, paid))
-        written = torch.cat((_follow(written, parents), tokens.unsqueeze(2)), dim=2)
-        spent = torch.cat((_follow(spent, parents), paid.unsqueeze(2)), dim=2)
+    while rows:
+        logits, state = model.step(torch.tensor([path.token for each in beams for path in each]), state)
+        log_probs = forbid(logits.log_softmax(-1), length, rows)
         length += 1
-
-        goes = (totals[:, 0] > -math.inf).tolist()
-        going = [i for i, row in enumerate(rows.tolist()) if goes[i] and len(done[row]) < enough]
-        if trees is not None:
-            for i in set(range(len(rows))) - set(going):
-                trees[int(rows[i])].end(f"{len(done[int(rows[i])])} are finished, and the search ends")
-        keep = torch.tensor(going, dtype=torch.long)
-        index = (keep.unsqueeze(1) * width + parents[keep]).flatten()
-        rows, totals, written, spent = rows[keep], totals[keep], written[keep], spent[keep]
-        ids, state = tokens[keep].flatten(), state.reorder(index)
+        kept: list[tuple[int, list[_Path]]] = []  # which row of this step, and its new beams
+        for i, candidates in enumerate(_best(log_probs, beams)):
+            row = rows[i]
+            ended, going = _chosen(candidates, beams[i], limits.eos)
+            done[row] += [path.finished(_score(path.total, length, length_penalty)) for path in ended]
+            goes = going and len(done[row]) < enough
+            if goes:
+                kept.append((i, _full(going, width)))
+            if trees is not None:
+                trees[row].add(candidates, limits.eos, partial(_score, length=length, length_penalty=length_penalty))
+                if not goes:
+                    trees[row].end(f"{len(done[row])} are finished, and the search ends")
+        rows, beams = [rows[i] for i, _ in kept], [paths for _, paths in kept]
+        if rows:
+            state = state.reorder(torch.tensor([i * width + path.beam for i, paths in kept for path in paths]))
     return [sorted(found, key=lambda h: -h.score)[:width] for found in done]
+
+
+def _best(log_probs: Tensor, beams: list[list[_Path]]) -> Iterator[list[tree.Candidate]]:
+    """For each row the best 2 K of what may follow its K beams, best first, by log p of every next token (b · K, V)."""
+    width = len(beams[0])
+    totals = torch.tensor([[path.total] for each in beams for path in each])
+    likely, tokens = largest(log_probs, min(2 * width, log_probs.size(1)))  # (b · K, n): no beam gives more of the best
+    totals = (totals + likely).view(len(beams), -1)  # (b, K · n)
+    best, where = totals.topk(min(2 * width, totals.size(1)), dim=1)
+    parents = where // likely.size(1)
+    tokens, likely = (x.view(len(beams), -1).gather(1, where) for x in (tokens, likely))
+    return (list(zip(*row, strict=True)) for row in zip(*(x.tolist() for x in (parents, tokens, likely, best)), strict=True))
+
+
+def _chosen(candidates: list[tree.Candidate], beams: list[_Path], eos: int) -> tuple[list[_Path], list[_Path]]:
+    """Those that end among the first K, and the first K that do not."""
+    ended: list[_Path] = []
+    going: list[_Path] = []
+    for rank, (parent, token, log_prob, total) in enumerate(candidates):
+        if total == -math.inf or len(going) == len(beams):
+            break
+        path = _Path(beams[parent], token, log_prob, total, parent)
+        if token != eos:
+            going.append(path)
+        elif rank < len(beams):
+            ended.append(path)
+    return ended, going
+
+
+def _full(beams: list[_Path], width: int) -> list[_Path]:
+    """As many as the batch has place for: the missing ones are impossible."""
+    return beams + [beams[0]._replace(total=-math.inf)] * (width - len(beams))
 
 
 def _score(log_prob: float, length: int, length_penalty: float) -> float:
@@ -155,35 +185,24 @@ def _score(log_prob: float, length: int, length_penalty: float) -> float:
     return log_prob * length**-length_penalty
 
 
-def _widen(totals: Tensor, order: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Beams wider than there are continuations: the missing ones are impossible."""
-    missing = width - totals.size(1)
-    impossible = totals.new_full((totals.size(0), missing), -math.inf)
-    return torch.cat((totals, impossible), 1), torch.cat((order, order[:, :1].expand(-1, missing)), 1)
-
-
-def _follow(history: Tensor, parents: Tensor) -> Tensor:
-    return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
-
-
 class _Forbid:
     """Sets log p of what may not be written to −∞."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.most = torch.tensor(limits.max_lengths)
         self.shortest = min(limits.max_lengths, default=0)
         self.banned = torch.tensor(limits.banned, dtype=torch.long)
 
-    def __call__(self, log_probs: Tensor, length: int, rows: Tensor) -> Tensor:
-        """log p (B, V) of inputs `rows` (B), in place; at a row's maximum length only the end remains."""
+    def __call__(self, log_probs: Tensor, length: int, rows: Rows) -> Tensor:
+        """log p (B, V), in place, of inputs that each have B / b rows; at its maximum length an input may only end."""
         eos = self.limits.eos
-        full = self.most[rows] <= length if length >= self.shortest else None
-        ending = log_probs[:, eos].clone() if full is not None else None
+        ending = log_probs[:, eos].clone() if length >= self.shortest else None
         log_probs.index_fill_(1, self.banned, -math.inf)
         if length < self.limits.min_length:
             log_probs[:, eos] = -math.inf
-        if full is not None and ending is not None:
+        if ending is not None:
+            full = torch.tensor([self.limits.max_lengths[row] <= length for row in rows])
+            full = full.repeat_interleave(len(log_probs) // len(rows))
             log_probs.masked_fill_(full.unsqueeze(1), -math.inf)
             log_probs[:, eos] = torch.where(full, ending, log_probs[:, eos])
         return log_probs

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from torch import Tensor
+Candidate = tuple[int, int, float, float]  # which of the beams it goes on from, the token, log p of that, and Σ log p
 
 
 @dataclass
@@ -31,18 +31,6 @@ class Node:
     why: str
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A continuation as the search sees it: which of the beams it goes on from, and what it would make of it."""
-
-    beam: int
-    token: int
-    log_prob: float
-    total: float
-    score: float
-    ends: bool
-
-
 @dataclass
 class Tree:
     """The search of one input."""
@@ -52,24 +40,28 @@ class Tree:
     _beams: list[int] = field(default_factory=lambda: [0])  # the node that each beam ends in
     _count: int = 0
 
-    def add(self, candidates: Sequence[Candidate], kept: Sequence[int]) -> None:
-        """One round: the candidates, best first, and which of them go on, in the order of the new beams."""
-        nodes = []
+    def add(self, candidates: Sequence[Candidate], eos: int, score: Callable[[float], float]) -> None:
+        """One round: its candidates, best first. What is impossible has −∞ and is left out."""
+        nodes, beams = [], []
         going = 0  # candidates so far that do not end
-        for rank, each in enumerate(candidates, start=1):
+        for rank, (beam, token, log_prob, total) in enumerate(candidates, start=1):
+            if total == -math.inf:
+                break
             self._count += 1
-            going += not each.ends
-            fate, why = self._fate(rank, rank - 1 in kept, each.ends, going)
-            parent = self._beams[each.beam]
-            nodes.append(Node(self._count, parent, each.token, each.log_prob, each.total, each.score, rank, fate, why))
+            ends = token == eos
+            going += not ends
+            fate, why = self._fate(rank, ends, going)
+            nodes.append(Node(self._count, self._beams[beam], token, log_prob, total, score(total), rank, fate, why))
+            if fate == "kept":
+                beams.append(self._count)
         self.rounds.append(nodes)
-        self._beams = [nodes[i].number for i in kept]
+        self._beams = beams
 
-    def _fate(self, rank: int, kept: bool, ends: bool, going: int) -> tuple[str, str]:
+    def _fate(self, rank: int, ends: bool, going: int) -> tuple[str, str]:
         if ends:
             late = rank > self.width
             return ("pruned", f"ends, but at rank {rank} of {self.width}") if late else ("finished", f"ends at rank {rank}")
-        return ("kept" if kept else "pruned"), f"rank {going} of {self.width}"
+        return ("kept" if going <= self.width else "pruned"), f"rank {going} of {self.width}"
 
     def end(self, why: str) -> None:
         """The search is over: whatever was still going lost."""
@@ -86,27 +78,6 @@ class Tree:
             at = next(n.number for n in nodes if n.parent == at and (n.fate == "finished" if ended else n.token == ids[depth]))
             found.append(at)
         return found
-
-
-def grow(
-    trees: list[Tree],
-    rows: Tensor,
-    candidates: tuple[Tensor, Tensor, Tensor, Tensor],
-    kept: tuple[Tensor, Tensor],
-    eos: int,
-    score: Callable[[float], float],
-) -> None:
-    """One round of the inputs `rows` (b): for each its candidates, best first, as (beam, token, log p, Σ log p), each (b, 2K),
-    and the new beams as (which candidate, Σ log p), each (b, K). What is impossible has −∞ and is left out."""
-    parts = [x.tolist() for x in candidates]
-    orders, totals = (x.tolist() for x in kept)
-    for i, row in enumerate(rows.tolist()):
-        looked_at = [
-            Candidate(beam, token, log_prob, total, score(total), token == eos)
-            for beam, token, log_prob, total in zip(*(part[i] for part in parts), strict=True)
-            if total > -math.inf
-        ]
-        trees[row].add(looked_at, [j for j, total in zip(orders[i], totals[i], strict=True) if total > -math.inf])
 
 
 _watched: ContextVar[list[Tree] | None] = ContextVar("trees", default=None)

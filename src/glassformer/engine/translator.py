@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
-TOKENS = 1536  # of sources that are searched together
+TOKENS = 1536  # of sources that are searched together, times the width of the beam
 Found = list[Hypothesis]
 
 
@@ -27,7 +27,8 @@ class FastTranslator(Translator):
     """A translator whose model CTranslate2 computes.
 
     Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
-    but only one such translator goes well in a process, since the threads of another would be in its way.
+    but only one such translator goes well in a process, since the threads of another would be in its way. In eight bits no
+    matrix is shared: where two cores did, a sentence took twenty times as long as with one.
     """
 
     scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without
@@ -40,7 +41,7 @@ class FastTranslator(Translator):
         self._ids = {name: id for id, name in enumerate(self._target_names)}
         self._banned = set(self.limits([], recipe.decoding).banned)
         self._threads = kept.cores()
-        inter, intra = (self._threads, 1) if many else (1, self._threads)
+        inter, intra = (self._threads, 1) if many or precision == "int8" else (1, self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))
@@ -50,7 +51,7 @@ class FastTranslator(Translator):
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
         total = sum(map(len, sources.values()))
-        budget = min(TOKENS, batch_tokens, -(-total // self._threads))  # work for every core, if there is enough
+        budget = min(max(TOKENS // options.beam, 1), batch_tokens, -(-total // self._threads))  # enough work for every core
         order = sorted(sources, key=lambda i: len(sources[i]))
         begun = []
         for rows in reversed(list(by_budget(order, sources, budget))):  # the longest first: none is waited for in the end

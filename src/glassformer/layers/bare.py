@@ -1,8 +1,8 @@
-"""One token more through a block, by its weights alone.
+"""A source, or one token more, through blocks by their weights alone.
 
-For one position a call of a module costs more than the small products inside it, so steps of decoding do without: what is here
-computes, for T = 1, what `Block` computes, from the same weights and with the same state. Nothing can be looked at meanwhile;
-whoever looks, or wants gradients, goes through the modules.
+For one sentence the calls of modules cost more than the small products inside them, so decoding does without: what is here
+computes what `Block` computes, from the same weights and with the same state. Nothing can be looked at meanwhile; whoever
+looks, or wants gradients, goes through the modules.
 """
 
 import math
@@ -23,6 +23,7 @@ MANY = 32  # heads of all rows, from which on they are multiplied in one batch
 
 SMALL = 20_000_000  # weights that may be kept a second time, turned
 Products = Callable[..., "Product"]  # from a weight and perhaps a bias
+Normalise = Callable[[Tensor], Tensor]
 
 
 class Product:
@@ -31,13 +32,15 @@ class Product:
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         self.weight = weight.t().contiguous() if turned else weight.t()  # turned, one row is multiplied in half the time
         self.bias = bias
+        self.width = self.weight.size(1)
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 
 class BareAttention:
-    """Dot-product attention of one query a row: to itself and what was before it, or to a memory."""
+    """Dot-product attention: of all places of a source to each other; of one query a row to itself and what was before it, or
+    to a memory."""
 
     def __init__(self, attention: Attention, product: Products) -> None:
         assert attention.w is None
@@ -53,6 +56,20 @@ class BareAttention:
         self.q, self.both = product(*q), product(*both)
         self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
         self.o = product(attention.o.weight, attention.o.bias)
+
+    def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
+        """x (N · S, D) → (N · S, D): every place of the N rows looks at all of its row; `bias` as below."""
+        found = self.joined(x).view(rows, -1, self.joined.width)
+        cut = self.heads * self.d_k
+        q = found[..., :cut].unflatten(2, (self.heads, self.d_k)).transpose(1, 2)  # (N, H, S, d_k)
+        both = found[..., cut:].unflatten(2, (self.kv_heads, -1)).transpose(1, 2)  # (N, K, S, d_k + d_v)
+        k, v = both[..., : self.d_k], both[..., self.d_k :]
+        if self.rotary is not None:
+            q, k = self.rotary(q, 0), self.rotary(k, 0)
+        if self.kv_heads < self.heads:
+            q = q.reshape(rows, self.kv_heads, -1, self.d_k)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).view(rows, self.heads, -1, self.d_v)
+        return self.o(z.transpose(1, 2).reshape(-1, self.heads * self.d_v))
 
     def own(self, x: Tensor, known: KeyValues | None) -> tuple[Tensor, KeyValues]:
         """x (B, D) → (B, D) by looking at itself and what is known, and what is known then."""
@@ -109,15 +126,15 @@ class BareEmbedding:
         assert embedding.types is None and embedding.norm is None
         self.token, self.scale, self.position = embedding.token.weight, embedding.scale, embedding.position
 
-    def step(self, ids: Tensor, place: int) -> Tensor:
-        """ids (B) at one place → (B, D)."""
+    def __call__(self, ids: Tensor, place: int | slice) -> Tensor:
+        """ids (B) at one place, or (N, S) at several → (…, D)."""
         x = F.embedding(ids, self.token)
         x = x.mul_(self.scale) if self.scale != 1 else x
         return x if self.position is None else x.add_(self.position[place])
 
 
 class BareBlock:
-    """A block without dropout, for one token of each row."""
+    """A block without dropout."""
 
     def __init__(self, block: Block, product: Products) -> None:
         self.post = block.post
@@ -130,30 +147,41 @@ class BareBlock:
         self.w1, self.w2, self.w3 = w1, w2, w3
         self.activation = block.ffn.activation
 
+    def read(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
+        """x (N · S, D), all of it there → (N · S, D)."""
+        return self._ffn(self._after(self.norm1, x, self.self.mutual(self._before(self.norm1, x), rows, bias)))
+
     def step(self, x: Tensor, memory: Tensor | None, bias: Tensor | None, state: BlockState | None) -> tuple[Tensor, BlockState]:
-        """x (B, D), memory (N, S, D) → (B, D), and the state after it."""
-        out, own = self.self.own(x if self.post else self.norm1(x), state.own if state else None)
-        x = out.add_(x)
-        x = self.norm1(x) if self.post else x
+        """x (B, D), one token of each row, memory (N, S, D) → (B, D), and the state after it."""
+        out, own = self.self.own(self._before(self.norm1, x), state.own if state else None)
+        x = self._after(self.norm1, x, out)
         known = None
         if self.cross is not None and self.norm2 is not None:
             assert memory is not None
             known = state.cross if state and state.cross else self.cross.look_up(memory)
-            x = self.cross.across(x if self.post else self.norm2(x), known, bias).add_(x)
-            x = self.norm2(x) if self.post else x
-        y = x if self.post else self.norm3(x)
+            x = self._after(self.norm2, x, self.cross.across(self._before(self.norm2, x), known, bias))
+        return self._ffn(x), BlockState(own, known)
+
+    def _ffn(self, x: Tensor) -> Tensor:
+        y = self._before(self.norm3, x)
         inner = self.activation(self.w1(y))
         if self.w3 is not None:
             inner = inner.mul_(self.w3(y))
-        x = self.w2(inner).add_(x)
-        return (self.norm3(x) if self.post else x), BlockState(own, known)
+        return self._after(self.norm3, x, self.w2(inner))
+
+    def _before(self, norm: Normalise, x: Tensor) -> Tensor:
+        return x if self.post else norm(x)
+
+    def _after(self, norm: Normalise, x: Tensor, out: Tensor) -> Tensor:
+        x = out.add_(x)
+        return norm(x) if self.post else x
 
 
 class BareStack:
-    """An embedding, blocks, perhaps a last normalisation, and the logits."""
+    """An embedding, blocks, perhaps a last normalisation, and a decoder's logits."""
 
-    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear) -> None:
-        weights = [p for module in (*blocks, output) for p in module.parameters()]
+    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
+        weights = [p for module in (*blocks, *([output] if output else [])) for p in module.parameters()]
         turned = sum(p.numel() for p in weights) <= SMALL
 
         def product(weight: Tensor, bias: Tensor | None = None) -> Product:
@@ -161,22 +189,35 @@ class BareStack:
 
         self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block, product) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
-        self.output = product(output.weight, output.bias)
+        self.output = product(output.weight, output.bias) if output else None
+
+    def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """ids (N, S), mask (N, 1, 1, S) → the last states (N, S, D) of an encoder."""
+        x = self.embed(ids, slice(ids.size(1))).flatten(0, 1)
+        bias = _bias(mask)
+        for block in self.blocks:
+            x = block.read(x, len(ids), bias)
+        return (self.norm(x) if self.norm else x).view(*ids.shape, -1)
 
     def step(
         self, ids: Tensor, place: int, memory: Tensor | None, mask: Tensor | None, states: Sequence[BlockState]
     ) -> tuple[Tensor, tuple[BlockState, ...]]:
-        """ids (B), memory (N, S, D), mask (N, 1, 1, S) → the last states (B, D), and what every block remembers."""
-        x = self.embed.step(ids, place)
-        bias = None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -math.inf)
+        """ids (B), memory (N, S, D), mask (N, 1, 1, S) → the logits (B, V), and what every block remembers."""
+        assert self.output is not None
+        x, bias = self.embed(ids, place), _bias(mask)
         remembered = []
         for i, block in enumerate(self.blocks):
             x, new = block.step(x, memory, bias, states[i] if states else None)
             remembered.append(new)
-        return (self.norm(x) if self.norm else x), tuple(remembered)
+        return self.output(self.norm(x) if self.norm else x), tuple(remembered)
 
 
-def _normalisation(norm: Norm) -> Callable[[Tensor], Tensor]:
+def _bias(mask: Tensor | None) -> Tensor | None:
+    """What is added to scores: −∞ where nobody may look."""
+    return None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -math.inf)
+
+
+def _normalisation(norm: Norm) -> Normalise:
     """`norm` with what it takes gathered once."""
     shape, weight = norm.weight.shape, norm.weight
     if isinstance(norm, LayerNorm):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -37,10 +38,10 @@ class State:
         """The state whose row i is this one's row index[i]."""
         if self.memory is None:
             return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks))
-        sources, sharing = _shared(index // self.sharing)
-        if len(sources) == len(self.memory) and sources.equal(torch.arange(len(sources))):  # as mostly in a beam search
+        sources, sharing = _shared([i // self.sharing for i in index.tolist()])
+        if sources == list(range(len(self.memory))):  # as mostly in a beam search
             return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks), sharing=sharing)
-        return self._of(index, sources, sharing)
+        return self._of(index, torch.tensor(sources, dtype=torch.long), sharing)
 
     def apart(self) -> "State":
         """The same, in which every row has an encoded source of its own."""
@@ -60,11 +61,11 @@ class State:
         )
 
 
-def _shared(sources: Tensor) -> tuple[Tensor, int]:
+def _shared(sources: list[int]) -> tuple[list[int], int]:
     """Which sources to keep, and how many rows share each, if row i looks at sources[i]."""
-    kept, counts = torch.unique_consecutive(sources, return_counts=True)
-    if len(kept) and bool((counts == counts[0]).all()):
-        return kept, int(counts[0])
+    runs = [(source, len(list(rows))) for source, rows in groupby(sources)]
+    if len({count for _, count in runs}) == 1:
+        return [source for source, _ in runs], runs[0][1]
     return sources, 1
 
 
@@ -105,6 +106,8 @@ class Stack(nn.Module):
             block = Block(attention(rotary=rotary), other, ffn, norm=norm, post=o.norm == "post", dropout=o.dropout)
             self.add_module(str(i), block)
         self.norm = norm() if o.norm == "pre" else None
+        self._additive = o.scores == "additive"
+        self._parts: list[nn.Module] | None = None
         self._bare: tuple[list[tuple[int, int]], BareStack] | None = None
 
     def forward(
@@ -133,17 +136,24 @@ class Stack(nn.Module):
         super().train(mode)
         return self
 
-    def bare(self, output: nn.Linear) -> BareStack | None:
-        """This and `output` without modules, for single steps; made anew when weights have changed. Additive scores need
-        modules."""
-        if self.training or any(isinstance(module, Attention) and module.w is not None for module in self.modules()):
+    def bare(self, output: nn.Linear | None = None) -> BareStack | None:
+        """This, and a decoder's `output`, without modules; made anew when weights have changed. Additive scores need modules."""
+        if self.training or self._additive:
             return None
-        weights = [*self.parameters(), *output.parameters()]
+        if self._parts is None:
+            self._parts = list(self.modules())  # which they are never changes; to ask for them takes longer than a block
+        parts = self._parts if output is None else [*self._parts, output]
+        weights = [weight for part in parts for weight in part._parameters.values() if weight is not None]
         stamps = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
         if self._bare is None or self._bare[0] != stamps:
             blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
             self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
         return self._bare[1]
+
+    def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """An encoder's last states (B, S, D) of ids (B, S), where nobody trains or looks in without a call of its modules."""
+        bare = None if traced() or torch.is_grad_enabled() else self.bare()
+        return self(ids, mask=mask)[0] if bare is None else bare.read(ids, mask)
 
     def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:
         """One token of each row (B) → its `logits` (B, V), and the state after reading it."""
@@ -152,8 +162,7 @@ class Stack(nn.Module):
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
             found = logits(states[:, 0])
         else:
-            x, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
-            found = state.bare.output(x)
+            found, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
         return found, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
 
 

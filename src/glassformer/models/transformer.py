@@ -31,7 +31,8 @@ class Transformer(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """source (B, S) and the target read so far (B, T) → the decoder's last states (B, T, D), of which `logits` predict."""
-        memory, mask = self._encode(source)
+        mask = masks.padding(source, self.pad)
+        memory, _ = self.encoder(source, mask=mask)
         causal = masks.causal(target.size(1))  # padding stands at the end, where nothing real looks at it
         states, _ = self.decoder(target, memory, mask=causal, memory_mask=mask)
         return states
@@ -42,12 +43,9 @@ class Transformer(nn.Module):
 
     def start(self, source: Tensor) -> State:
         """Encodes the source (B, S)."""
-        return State(*self._encode(source), bare=self.decoder.bare(self.output))
+        mask = masks.padding(source, self.pad)
+        return State(self.encoder.read(source, mask), mask, bare=self.decoder.bare(self.output))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The token each target ends in (B) → logits of the next (B, V), and the state after reading it."""
         return self.decoder.step(ids, state, self.logits)
-
-    def _encode(self, source: Tensor) -> tuple[Tensor, Tensor | None]:
-        mask = masks.padding(source, self.pad)
-        return self.encoder(source, mask=mask)[0], mask

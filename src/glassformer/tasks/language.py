@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.decoding.sampling import discourage, distribution, draw
-from glassformer.decoding.search import walk
+from glassformer.decoding.search import walk, with_log_probs
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.models.gpt import GPT
@@ -150,23 +150,19 @@ class Language(Continuer, Task):
     @torch.inference_mode()
     def go_on(self, texts: list[Ids], writers: list[Writer], prompt: Ids, options: GenerationOptions) -> None:
         read = torch.tensor(texts)
-        log_probs = torch.empty(0)
 
-        def choose(logits: Tensor, rows: Tensor) -> Tensor:
-            nonlocal log_probs
+        def choose(logits: Tensor, rows: list[int]) -> tuple[list[int], list[float]]:
             log_probs = logits.log_softmax(-1)
             if options.repetition != 1:
-                logits = discourage(logits, [prompt + writers[row].done.ids for row in rows.tolist()], options.repetition)
+                logits = discourage(logits, [prompt + writers[row].done.ids for row in rows], options.repetition)
             if options.temperature == 0:
-                return logits.argmax(-1)
+                return with_log_probs(logits.argmax(-1), log_probs)
             probs = distribution(logits, temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
-            return draw(probs, [writers[row].generator for row in rows.tolist()])
+            return with_log_probs(draw(probs, [writers[row].generator for row in rows]), log_probs)
 
-        def write(rows: Tensor, ids: Tensor) -> Tensor:
-            chosen = log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
-            for row, token, log_prob in zip(rows.tolist(), ids.tolist(), chosen, strict=True):
-                writers[row].put(token, log_prob)
-            return torch.tensor([writers[row].going for row in rows.tolist()])
+        def write(row: int, token: int, log_prob: float) -> bool:
+            writers[row].put(token, log_prob)
+            return writers[row].going
 
         same = bool((read == read[0]).all())  # one prompt is read once, however many samples go on from it
         state = self.model.start(read[:1, :-1] if same else read[:, :-1])

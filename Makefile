@@ -13,6 +13,7 @@ TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONDONTWRITEBYTECODE := # where it is set, every process would compile PyTorch's thousand files again
 
 .PHONY: help demo test bench clean
 .NOTPARALLEL:

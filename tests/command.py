@@ -132,7 +132,9 @@ def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
 
 
 _READY = multiprocessing.get_context("forkserver")
-_READY.set_forkserver_preload(["torch", "sacrebleu", "command", "glassformer.training.loop", "glassformer.training.run"])
+_READY.set_forkserver_preload(
+    ["torch", "torch._dynamo", "sacrebleu", "command", "glassformer.training.loop", "glassformer.training.run"]
+)
 
 
 def forked(*arguments: object) -> Any:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 def wait(path: str) -> None:
     import sacrebleu  # noqa: F401
-    import torch  # noqa: F401
+    import torch
+    import torch._dynamo  # noqa: F401 (an optimiser imports it)
 
     import glassformer.training.loop
     import glassformer.training.run  # noqa: F401

@@ -42,7 +42,7 @@ ROWS = 128  # of a batch that others are given; fewer were slower for them, gree
 
 
 def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
-    many, few = (8, 2) if tiny else (128, 6) if quick else (400, 16)
+    many, few = (8, 2) if tiny else (128, 16) if quick else (400, 40)
     found = [
         Case(
             f"{kind}, {how}",

@@ -1,8 +1,9 @@
 """CTranslate2 through Glassformer, beside CTranslate2 called directly on the same files, text in and text out.
 
 The default of `glassformer translate` where CTranslate2 is installed. CTranslate2 is called with its own batching in three sizes,
-on all cores, with the options that make its search ours: a patience of 2, the end mark counted in the length. It is checked that
-99 of 100 answers are the same. Each works in a process of its own, so that the threads of one do not stand in the other's way.
+on all cores; one by one with all cores at each sentence, and with one. Options make its search ours: a patience of 2, the end
+mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a process of its own, so that the
+threads of one do not stand in the other's way.
 """
 
 from collections.abc import Callable
@@ -22,12 +23,13 @@ from glassformer.interop import ctranslate2 as interop
 from glassformer.tasks.translator import load_tokenizers
 
 Solve = Callable[[list[str]], list[str]]
+How = tuple[int, int] | None  # CTranslate2 itself: source tokens of a batch (0: one sentence) and threads that share it; or ours
 BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with
 WORK = (("float32", 1), ("float32", 5), ("int8", 1), ("int8", 5))
 
 
 def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
-    many, few = (8, 2) if tiny else (300, 20) if quick else (1000, 60)
+    many, few = (8, 2) if tiny else (300, 60) if quick else (1000, 200)
     found = [
         Case(
             f"{'greedy' if beam == 1 else f'beam {beam}'}, {precision}, {'one by one' if one else 'in batches'}",
@@ -44,17 +46,20 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
 
 
 def sides(precision: str, beam: int, one: bool) -> dict[str, Build]:
-    """Ours, and the other with the sizes of batches that it is tried with; 0 stands for one sentence."""
-    direct = {"CTranslate2 itself": 0} if one else {f"CTranslate2 itself, {size:,} tokens": size for size in BATCHES}
+    """Ours, and the other with the sizes of batches that it is tried with, or the threads that share a sentence."""
+    if one:
+        direct = {"CTranslate2 itself": (0, kept.cores()), "CTranslate2 itself, one thread": (0, 1)}
+    else:
+        direct = {f"CTranslate2 itself, {size:,} tokens": (size, 1) for size in BATCHES}
     return {
-        OURS: partial(side, "ours", precision, beam, one),
-        **{name: partial(side, size, precision, beam, one) for name, size in direct.items()},
+        OURS: partial(side, None, precision, beam, one),
+        **{name: partial(side, how, precision, beam, one) for name, how in direct.items()},
     }
 
 
-def side(which: Any, precision: str, beam: int, one: bool, folder: Path) -> Turn:
+def side(how: How, precision: str, beam: int, one: bool, folder: Path) -> Turn:
     texts = about_of(folder)["texts"]
-    solve = solver(which, precision, beam, one, folder)
+    solve = solver(how, precision, beam, one, folder)
 
     def turn() -> float:
         return len(solve(texts))
@@ -62,16 +67,16 @@ def side(which: Any, precision: str, beam: int, one: bool, folder: Path) -> Turn
     return turn
 
 
-def solver(which: Any, precision: str, beam: int, one: bool, folder: Path) -> Solve:
+def solver(how: How, precision: str, beam: int, one: bool, folder: Path) -> Solve:
     model, to = folder / "model", about_of(folder)["to"]
     recipe = config.read(model / "recipe.toml")
     try:
-        if which == "ours":
+        if how is None:
             ours = FastTranslator(model, recipe, precision, many=not one)
             options = replace(recipe.decoding, beam=beam)
             solve: Solve = lambda texts: [answer.text for answer in ours.translate_all(texts, to, options)]  # noqa: E731
         else:
-            solve = Direct(model, recipe, precision, beam, which, to)
+            solve = Direct(model, recipe, precision, beam, *how, to)
     except UserError as error:  # it is not installed, or has no word for this model
         raise Unavailable(str(error)) from None
     return (lambda texts: [answer for text in texts for answer in solve([text])]) if one else solve
@@ -80,14 +85,15 @@ def solver(which: Any, precision: str, beam: int, one: bool, folder: Path) -> So
 class Direct:
     """CTranslate2 as its own documentation calls it, with our tokenizer."""
 
-    def __init__(self, folder: Path, recipe: Any, precision: str, beam: int, size: int, to: str) -> None:
+    def __init__(self, folder: Path, recipe: Any, precision: str, beam: int, size: int, threads: int, to: str) -> None:
         self.recipe, self.beam, self.size = recipe, beam, size
         self.source, self.target = load_tokenizers(folder, recipe)
         self.names = self.source.names()
         self.ids = {name: id for id, name in enumerate(self.target.names())}
         self.before = [f"<2{to}>"] if recipe.data.both_ways else []
-        threads = {"inter_threads": kept.cores(), "intra_threads": 1} if size else {"intra_threads": kept.cores()}
-        make = partial(interop.library().Translator, compute_type=precision, **threads)
+        cores = kept.cores() if size else 1  # each takes batches of its own
+        options = {"compute_type": precision, "inter_threads": cores, "intra_threads": threads}
+        make = partial(interop.library().Translator, **options)
         self.engine = kept.load(folder, recipe, (self.source, self.target), precision, make)
 
     def __call__(self, texts: list[str]) -> list[str]:
@@ -108,7 +114,7 @@ class Direct:
 
 def check(precision: str, beam: int, one: bool, folder: Path) -> None:
     texts = about_of(folder)["texts"]
-    ours, theirs = (solver(which, precision, beam, one, folder)(texts) for which in ("ours", 0 if one else BATCHES[0]))
+    ours, theirs = (solver(how, precision, beam, one, folder)(texts) for how in (None, (0 if one else BATCHES[0], 1)))
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
     if same < 0.99 * len(texts) - 1:
         raise SystemExit(f"Only {same} of {len(texts)} answers of CTranslate2 itself are ours: nothing is compared.")

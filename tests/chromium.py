@@ -5,6 +5,7 @@ import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -179,6 +180,14 @@ def literals(language: str) -> set[str]:
     found += [part for line in re.findall(r"`([^`]*)`", text) for part in re.split(r"\$\{[^}]*\}", line)]
     long = r"[\u4e00-\u9fff]{2}" if language == "zh" else r"[A-Za-z]{4}"
     return {one.strip() for one in found if re.search(long, one)}
+
+
+@cache
+def foreign() -> dict[str, list[str]]:
+    """The sentences of the other dictionary, for each language in which they are strange."""
+    said = {language: literals(language) for language in LANGUAGES}
+    whole = {language: " ".join(sentences) for language, sentences in said.items()}
+    return {own: [one for one in said[other] if one not in whole[own]] for own, other in zip(said, reversed(said), strict=True)}
 
 
 # -- drawn cells

@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip install -q --no-compile # what is imported is compil
 PINS := pyproject.toml constraints.txt
 TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+APT := DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends fonts-noto-cjk
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # where it is set, every process would compile PyTorch's thousand files again
@@ -32,13 +33,15 @@ demo: .venv/.runtime
 	@$(BIN)/glassformer demo
 	@$(BIN)/glassformer explore
 
-# One core installs the packages while the other has the browser and the page's tools. More workers than cores: a page is waited for.
+# One core installs the packages while the other has the browser and the page's tools; types are checked while tests begin. More
+# workers than cores: a page is waited for.
 test: .venv/.created
 	@{ $(MAKE) -s .venv/.browser; $(MAKE) -s .venv/.web; } & $(MAKE) -s .venv/.dev; code=$$?; wait; exit $$code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/mypy > .venv/.types & types=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder; code=$$?; \
+	wait $$types || code=1; cat .venv/.types; exit $$code
 
 bench: .venv-bench/.installed
 	$(BENCH)/python -m benchmarks $(ARGS)
@@ -79,12 +82,11 @@ endef
 
 # The page is tested in a real browser. Where one may be installed it is; elsewhere those tests say why they are skipped.
 .venv/.browser: | .venv/.created
-	@if command -v chromium || command -v chromium-browser || command -v google-chrome || command -v chrome; then \
+	@if for name in chromium-headless-shell chromium chromium-browser google-chrome chrome; do command -v $$name && break; done; then \
 	  touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  echo "Installing Chromium and Chinese fonts for the page's tests."; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk \
-	    >/dev/null && touch $@ || echo "Chromium could not be installed: the page's tests are skipped."; \
+	  apt-get update -qq && { $(APT) chromium-headless-shell || $(APT) chromium; } >/dev/null && touch $@ || echo "Chromium could not be installed: the page's tests are skipped."; \
 	else \
 	  echo "There is no Chromium: the page's tests are skipped. On Debian: sudo apt install chromium fonts-noto-cjk"; \
 	fi

@@ -21,7 +21,8 @@ try:
 except ImportError:
     sync_playwright = None  # type: ignore[assignment]
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")  # the first takes the least time
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 WEB, BUILT = ROOT / "web", ROOT / "src/glassformer/server/page"
 VIEWS, LANGUAGES = ("walk", "translate", "attention", "next"), ("en", "zh")
 SMALL = {name: name for name in ("language", "fill", "classify", "tag", "compare", "score")} | {"post": "translate"}

@@ -177,7 +177,7 @@ class TestCommands:
         assert "--force" in glassformer("vectors", "import", tmp_path / "out", "--out", model).err
         assert glassformer("vectors", "import", tmp_path / "out", "--out", model, "--force").code == 0
 
-    @pytest.mark.filterwarnings("error")
+    @pytest.mark.filterwarnings("error::RuntimeWarning")
     def test_a_vector_of_zeros_is_near_nothing(self, tmp_path):
         (tmp_path / "v.txt").write_text("a 1 2\nnone 0 0\nb 2 1\nb 1 1\nhuge 2e38 3e38\nfaint 1e-30 2e-30\n", encoding="utf-8")
         (tmp_path / "t.tsv").write_text("a\tb\t9\na\tnone\t1\nb\thuge\t2\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from chromium import browser, explorer, server  # noqa: F401 (fixtures)
+from chromium import browser, explorer, server, tab  # noqa: F401 (fixtures)
 from command import learned  # noqa: F401 (a fixture)
 from hypothesis import settings
 from small_tasks import scramble

@@ -52,15 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     served.stop()
 
 
-@pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
-    opened = Explorer(browser, server)
-    yield opened
-    opened.close()
-
-
 def go(explorer: Explorer, **place: object) -> Explorer:
-    explorer.page.goto("about:blank")
+    explorer.leave()
     explorer.traces.clear()
     explorer.page.goto(f"{explorer.server.address}/#{urlencode({'lang': 'en', 'text': TEXT, 'to': 'zh', **place})}")
     explorer.page.wait_for_selector("#view, .problem", timeout=30_000)

@@ -52,7 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 class Reader(Explorer):
     def read(self, chapter: str, model: str = "zh-en", lang: str = "en", **more: object) -> "Reader":
         place = {"view": "learn", "model": model, "text": TEXTS[model], "lang": lang, "chapter": chapter, **more}
-        self.page.goto("about:blank")
+        self.leave()
         self.page.goto(f"{self.server.address}/#{urlencode(place)}")
         return self.opened(chapter)
 
@@ -78,11 +78,18 @@ class Reader(Explorer):
         return Lesson(self.server, about, self.trace)
 
 
-@pytest.fixture
-def reader(browser: Any, served: Server) -> Iterator[Reader]:
+@pytest.fixture(scope="module")
+def book(browser: Any, served: Server) -> Iterator[Reader]:
     opened = Reader(browser, served)
     yield opened
-    opened.close()
+    opened.page.close()
+
+
+@pytest.fixture
+def reader(book: Reader) -> Iterator[Reader]:
+    book.forget()
+    yield book
+    assert not book.wrong, book.wrong
 
 
 def agrees(text: str, value: Any) -> bool:

@@ -38,17 +38,10 @@ def server() -> Iterator[Server]:
     served.stop()
 
 
-@pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
-    opened = Explorer(browser, server, accept_downloads=True)
-    yield opened
-    opened.close()
-
-
 def show(explorer: Explorer, **place: object) -> Explorer:
     """Opens the view, or goes on to another text without loading the page again."""
     address = urlencode({"view": "tokens", "lang": "en", **place})
-    if explorer.page.url.startswith(explorer.server.address):
+    if explorer.page.url.startswith(f"{explorer.server.address}/#"):
         explorer.page.evaluate("(address) => (location.hash = address)", address)
     else:
         explorer.page.goto(f"{explorer.server.address}/#{address}")

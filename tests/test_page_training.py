@@ -58,7 +58,7 @@ def page(browser: Any, here: Here) -> Iterator[Explorer]:
 
 
 def at(page: Explorer, part: str = "film", **place: object) -> Explorer:
-    page.page.goto("about:blank")
+    page.leave()
     address = "&".join(f"{key}={value}" for key, value in {"view": "training", "lang": "en", "training": part, **place}.items())
     page.page.goto(f"{page.server.address}/#{address}")
     page.page.wait_for_selector(".player[data-ready]" if part == "film" else ".lines path[data-line]")

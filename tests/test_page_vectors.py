@@ -33,15 +33,8 @@ def unit() -> tuple[dict[str, int], np.ndarray, np.ndarray]:
     return task.tokenizer.words(), e, e / np.linalg.norm(e, axis=1, keepdims=True)
 
 
-@pytest.fixture
-def explorer(browser: Any, server: Server) -> Iterator[Explorer]:
-    opened = Explorer(browser, server, accept_downloads=True)
-    yield opened
-    opened.close()
-
-
 def show(explorer: Explorer, **place: object) -> Explorer:
-    explorer.page.goto("about:blank")
+    explorer.leave()
     explorer.page.goto(f"{explorer.server.address}/#{urlencode({'lang': 'en', **place})}")
     explorer.page.wait_for_function(READY, timeout=60_000)
     return explorer.settle()

@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -q --no-compile # what is imported is compil
 PINS := pyproject.toml constraints.txt
 TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
-APT := DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends fonts-noto-cjk
+APT_GET := DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends fonts-noto-cjk
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # where it is set, every process would compile PyTorch's thousand files again
@@ -86,7 +86,7 @@ endef
 	  touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  echo "Installing Chromium and Chinese fonts for the page's tests."; \
-	  apt-get update -qq && { $(APT) chromium-headless-shell || $(APT) chromium; } >/dev/null && touch $@ || echo "Chromium could not be installed: the page's tests are skipped."; \
+	  apt-get update -qq && { $(APT_GET) chromium-headless-shell 2>/dev/null || $(APT_GET) chromium; } >/dev/null && touch $@ || echo "Chromium could not be installed: the page's tests are skipped."; \
 	else \
 	  echo "There is no Chromium: the page's tests are skipped. On Debian: sudo apt install chromium fonts-noto-cjk"; \
 	fi

@@ -71,6 +71,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "modern": {"norm": "pre", "positions": "rotary", "activation": "gelu", "key_width": 6, "value_width": 10, "tie": "output"},
     "bahdanau": {"norm": "pre", "positions": "learned", "scores": "additive", "key_width": 5, "value_width": 3},
     "shared keys": {"kv_heads": 1, "value_width": 5},
+    "keys shared by two": {"heads": 4, "kv_heads": 2},
     "without biases": {"bias": False, "activation": "silu"},
     "marian": {"output_bias": True, "activation": "silu", "epsilon": 1e-3},
     "llama": {"norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu", "bias": False, "kv_heads": 1},

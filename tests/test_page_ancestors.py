@@ -24,4 +24,5 @@ def test_every_view_opens(name: str, explorer: Explorer) -> None:
     explorer.go(view="walk", model=name, text=TEXTS[MADE[name][0]][0], lang="en")
     for view in VIEWS:
         explorer.click(f"[data-view={view}]")
+        explorer.page.wait_for_url(f"**view={view}**")
         assert not explorer.page.locator(".problem").count(), (view, explorer.text())

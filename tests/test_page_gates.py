@@ -151,7 +151,7 @@ def test_gates_are_the_numbers_of_the_pass(explorer: Explorer, model: str, path:
             x = explorer.server.tensor(trace["id"], f"{path}.{leaf}")
             wanted = x[:, unit] if unit >= 0 else (x if leaf.startswith("gate") else np.abs(x)).mean(1)
             close([row[2 + i] for row in rows], wanted)
-    assert f"unit={unit}" in explorer.page.url
+    explorer.page.wait_for_url(f"**unit={unit}**")
     text = explorer.text("main")
     assert ("fixed context" in text) and (("no attention" in text) == (model == "fixed"))
     norms = saved(explorer, "[data-lines=gradient-distance]")[1:]

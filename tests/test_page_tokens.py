@@ -107,7 +107,7 @@ def test_gpts_ids_are_those_of_the_reference(explorer: Explorer) -> None:
             }
             spelled = "".join(cut.locator(".bytes").all_inner_texts()).replace(" ", "")
             assert bytes.fromhex(spelled) == text.encode()
-        assert "\ufffd" not in explorer.text()  # and close() tells that no script of the text ran
+        assert "\ufffd" not in explorer.text()  # and what goes wrong tells that no script of the text ran
 
 
 @browser_test

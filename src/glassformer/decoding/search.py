@@ -18,7 +18,9 @@ from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
 
 Rows = list[int]  # which input each row of a batch is
-Choose = Callable[[Tensor, Rows], tuple[list[int], list[float]]]  # logits (B, V) of rows → a token for each, and its log p
+Choose = Callable[
+    [Tensor, Rows], tuple[list[int], list[float]]
+]  # logits or log p (B, V) of rows → a token for each, and its log p
 Write = Callable[[int, int, float], bool]  # a row, its next token and log p of that → whether the row goes on
 
 
@@ -64,7 +66,7 @@ def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *,
 
 
 def with_log_probs(ids: Tensor, log_probs: Tensor) -> tuple[list[int], list[float]]:
-    """Tokens (B) that were drawn, and log p of each, out of that of all (B, V)."""
+    """Tokens (B) that were chosen, and log p of each, out of that of all (B, V)."""
     return ids.tolist(), log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
 
 
@@ -165,7 +167,7 @@ def _chosen(candidates: list[tree.Candidate], beams: list[_Path], eos: int) -> t
     ended: list[_Path] = []
     going: list[_Path] = []
     for rank, (parent, token, log_prob, total) in enumerate(candidates):
-        if total == -math.inf or len(going) == len(beams):
+        if not total > -math.inf or len(going) == len(beams):
             break
         path = _Path(beams[parent], token, log_prob, total, parent)
         if token != eos:

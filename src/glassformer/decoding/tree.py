@@ -45,7 +45,7 @@ class Tree:
         nodes, beams = [], []
         going = 0  # candidates so far that do not end
         for rank, (beam, token, log_prob, total) in enumerate(candidates, start=1):
-            if total == -math.inf:
+            if not total > -math.inf:
                 break
             self._count += 1
             ends = token == eos

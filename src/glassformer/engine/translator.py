@@ -27,8 +27,8 @@ class FastTranslator(Translator):
     """A translator whose model CTranslate2 computes.
 
     Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
-    but only one such translator goes well in a process, since the threads of another would be in its way. In eight bits no
-    matrix is shared: where two cores did, a sentence took twenty times as long as with one.
+    but only one such translator goes well in a process, since the threads of another would be in its way. In eight bits one
+    core has each sentence alone: when two shared a matrix, a sentence took up to twenty times as long.
     """
 
     scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without

@@ -58,7 +58,10 @@ class BareAttention:
         self.o = product(attention.o.weight, attention.o.bias)
 
     def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
-        """x (N · S, D) → (N · S, D): every place of the N rows looks at all of its row; `bias` as below."""
+        """x (N · S, D) → (N · S, D): every place looks at all places of its row.
+
+        `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
+        """
         found = self.joined(x).view(rows, -1, self.joined.width)
         cut = self.heads * self.d_k
         q = found[..., :cut].unflatten(2, (self.heads, self.d_k)).transpose(1, 2)  # (N, H, S, d_k)
@@ -68,7 +71,7 @@ class BareAttention:
             q, k = self.rotary(q, 0), self.rotary(k, 0)
         if self.kv_heads < self.heads:
             q = q.reshape(rows, self.kv_heads, -1, self.d_k)
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).view(rows, self.heads, -1, self.d_v)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).reshape(rows, self.heads, -1, self.d_v)
         return self.o(z.transpose(1, 2).reshape(-1, self.heads * self.d_v))
 
     def own(self, x: Tensor, known: KeyValues | None) -> tuple[Tensor, KeyValues]:
@@ -148,7 +151,7 @@ class BareBlock:
         self.activation = block.ffn.activation
 
     def read(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
-        """x (N · S, D), all of it there → (N · S, D)."""
+        """x (N · S, D), whole rows of an encoder → (N · S, D)."""
         return self._ffn(self._after(self.norm1, x, self.self.mutual(self._before(self.norm1, x), rows, bias)))
 
     def step(self, x: Tensor, memory: Tensor | None, bias: Tensor | None, state: BlockState | None) -> tuple[Tensor, BlockState]:

@@ -145,14 +145,15 @@ class Stack(nn.Module):
         parts = self._parts if output is None else [*self._parts, output]
         weights = [weight for part in parts for weight in part._parameters.values() if weight is not None]
         stamps = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
-        if self._bare is None or self._bare[0] != stamps:
+        known = self._bare
+        if known is None or known[0] != stamps:
             blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
-            self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
-        return self._bare[1]
+            known = self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
+        return known[1]
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """An encoder's last states (B, S, D) of ids (B, S), where nobody trains or looks in without a call of its modules."""
-        bare = None if traced() or torch.is_grad_enabled() else self.bare()
+        """An encoder's last states (B, S, D) of ids (B, S); without its modules, unless somebody looks or wants gradients."""
+        bare = None if traced() or torch.is_grad_enabled() or not ids.numel() else self.bare()
         return self(ids, mask=mask)[0] if bare is None else bare.read(ids, mask)
 
     def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:

@@ -18,9 +18,7 @@ from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
 
 Rows = list[int]  # which input each row of a batch is
-Choose = Callable[
-    [Tensor, Rows], tuple[list[int], list[float]]
-]  # logits or log p (B, V) of rows → a token each, its log p
+Choose = Callable[[Tensor, Rows], tuple[list[int], list[float]]]  # logits or log p (B, V) of rows → a token each, its log p
 Write = Callable[[int, int, float], bool]  # a row, its next token and log p of that → whether the row goes on
 
 

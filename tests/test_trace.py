@@ -76,7 +76,7 @@ def test_a_traced_step_is_an_untraced_one(changes: dict[str, Any]) -> None:
     plain, _ = model.step(torch.tensor([3, 4]), state)
     with recording(model) as tensors:
         close(model.step(torch.tensor([3, 4]), state)[0], plain)
-    assert tensors["decoder.0.self.pattern"].shape == (2, 2, 1, 2)
+    assert tensors["decoder.0.self.pattern"].shape == (2, model.options.heads, 1, 2)
 
 
 @pytest.mark.parametrize("changes", [{}, LLAMA, {**LLAMA, "kv_heads": 2}, {"scores": "additive"}])

@@ -41,7 +41,7 @@ def test_both_languages_say_the_same_with_the_same_figures() -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("lessons")
     fixed = make(folder / "fixed", MADE["fixed"][0], **MADE["fixed"][1])
     running = Server("zh-en", "tang", "intents", make(folder / "post", "translate"), fixed)
@@ -79,17 +79,15 @@ class Reader(Explorer):
 
 
 @pytest.fixture(scope="module")
-def book(browser: Any, served: Server) -> Iterator[Reader]:
-    opened = Reader(browser, served)
+def tab(browser: Any, server: Server) -> Iterator[Reader]:
+    opened = Reader(browser, server)
     yield opened
     opened.page.close()
 
 
 @pytest.fixture
-def reader(book: Reader) -> Iterator[Reader]:
-    book.forget()
-    yield book
-    book.left()
+def reader(explorer: Reader) -> Reader:
+    return explorer
 
 
 def agrees(text: str, value: Any) -> bool:
@@ -156,8 +154,8 @@ def test_every_figure_of_every_chapter_in_both_languages(reader: Reader) -> None
         ("post", "en", ("tokens", "residual", "rounds")),  # normalises afterwards
     ],
 )
-def test_every_figure_on_other_models_on_a_dark_phone(model: str, lang: str, chapters: Any, browser: Any, served: Server) -> None:
-    phone = Reader(browser, served, width=390, height=800, color_scheme="dark")
+def test_every_figure_on_other_models_on_a_dark_phone(model: str, lang: str, chapters: Any, browser: Any, server: Server) -> None:
+    phone = Reader(browser, server, width=390, height=800, color_scheme="dark")
     assert len(figures_agree(phone, model, (lang,), chapters)) > 15 * len(chapters) - 30
     phone.close()
 

@@ -109,7 +109,7 @@ def test_the_walk_draws_the_numbers_of_the_pass(explorer: Explorer, model: str) 
     tensors = set(explorer.trace["tensors"])
     assert len(seen) > 15 and checked > 3 * len(kinds)
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function("(step) => document.querySelector('[data-step]').dataset.step === step", arg=seen[-2])
+    page.wait_for_function("(step) => document.querySelector('[data-step]')?.dataset.step === step", arg=seen[-2])
     named = {name for name in tensors if not name.endswith((".in", "resid_pre", "resid_mid", "resid_post", "resid_cross"))}
     steps = {step.rpartition(".")[0] for step in seen} | set(seen)
     missed = {name for name in named if name.rpartition(".")[0] not in steps and name not in steps}

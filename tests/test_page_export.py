@@ -132,7 +132,7 @@ def test_every_view_opens_and_says_what_needs_the_model(
     needs = {"en": "an export has no model", "zh": "导出里没有模型"}[language]
     for view in ("gates", "whatif", "compare", "tokens", "vectors", "training", "learn"):
         explorer.click(f"[data-view={view}]")
-        explorer.page.wait_for_function("() => document.querySelector('main').innerText.length > 15")
+        explorer.page.wait_for_function("() => document.querySelector('main')?.innerText.length > 15")
         assert not explorer.page.locator(".problem").count(), (view, explorer.text(".problem"))
         assert (needs in explorer.text("main")) == (view in ("whatif", "compare", "vectors")), view
         assert explorer.page.evaluate("document.documentElement.scrollWidth") <= 1400

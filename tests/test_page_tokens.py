@@ -50,7 +50,7 @@ def show(explorer: Explorer, **place: object) -> Explorer:
     explorer.page.wait_for_function(
         """(size) => {
           const cuts = [...document.querySelectorAll('.cut')];
-          const done = (cut) => cut.ariaBusy === 'false' && cut.querySelector('[data-count=bytes]').innerText === size;
+          const done = (cut) => cut.ariaBusy === 'false' && cut.querySelector('[data-count=bytes]')?.innerText === size;
           return cuts.length === 2 && cuts.every(done);
         }""",
         arg=shown,

@@ -118,12 +118,12 @@ class TestFilm:
         page.page.keyboard.press("ArrowLeft")
         assert frame(page) == 1
         page.page.keyboard.press(" ")
-        page.page.wait_for_function(f"() => document.querySelector('.player').dataset.frame === '{last}'")
-        page.page.wait_for_function("() => document.querySelector('[data-control=play]').textContent === 'Play'")
+        page.page.wait_for_function(f"() => document.querySelector('.player')?.dataset.frame === '{last}'")
+        page.page.wait_for_function("() => document.querySelector('[data-control=play]')?.textContent === 'Play'")
         page.page.keyboard.press("Home")
         assert frame(page) == 0
         page.click("[data-control=play]")
-        page.page.wait_for_function("() => +document.querySelector('.player').dataset.frame > 1")
+        page.page.wait_for_function("() => +document.querySelector('.player')?.dataset.frame > 1")
         page.click("[data-control=play]")
         stopped = frame(page)
         assert 0 < stopped <= last

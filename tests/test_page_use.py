@@ -45,13 +45,13 @@ def test_the_keyboard_reads_and_opens_cells(explorer: Explorer) -> None:
     ):
         page.keyboard.press(key)
         page.wait_for_function(
-            f"() => document.querySelector('.matrix[data-tensor$=pattern] [aria-live]').textContent.includes('column {words[col]}')"  # noqa: E501
+            f"() => document.querySelector('.matrix[data-tensor$=pattern] [aria-live]')?.textContent.includes('column {words[col]}')"  # noqa: E501
         )
         said = matrix.locator("[aria-live]").inner_text()
         assert f"row {words[row]}, column {words[col]}" in said
         assert float(said.rpartition(": ")[2].replace("\u2212", "-")) == pytest.approx(numbers[row, col], abs=1e-4)
     page.keyboard.press("Enter")
-    page.wait_for_function(f"() => document.querySelector('[data-cell]').dataset.index === '1,0,{len(words) - 1}'")
+    page.wait_for_function(f"() => document.querySelector('[data-cell]')?.dataset.index === '1,0,{len(words) - 1}'")
     assert page.evaluate("document.activeElement.id") == "cell-title"
     explorer.settle()
     check_cell(explorer)
@@ -68,7 +68,7 @@ def test_a_click_opens_a_cell_and_its_operand(explorer: Explorer) -> None:
     held = explorer.server.tensor(explorer.trace["id"], "encoder.0.self.scores", "0,2,3")
     assert float(tip.split()[0]) == pytest.approx(float(held), rel=1e-3)
     canvas.click(position=at)  # type: ignore[arg-type]
-    explorer.page.wait_for_function("() => document.querySelector('[data-cell]').dataset.index === '0,2,3'")
+    explorer.page.wait_for_function("() => document.querySelector('[data-cell]')?.dataset.index === '0,2,3'")
     explorer.settle()
     check_cell(explorer)
     explorer.click("[data-cell] button.link")  # on to the queries
@@ -161,7 +161,7 @@ def test_heads_that_are_off_are_off_for_the_next_token_and_the_beam(explorer: Ex
     assert [one.rpartition(" ")[2] for one in shown] == scores
     explorer.click(".notice button")
     explorer.page.wait_for_function(
-        "(text) => document.querySelector('.answers li').innerText.includes(text)",
+        "(text) => document.querySelector('.answers li')?.innerText.includes(text)",
         arg=f"{plain['answers'][0]['score']:.4f}".replace("-", "\u2212"),
     )
 
@@ -173,7 +173,7 @@ def test_heads_that_are_off_are_off_for_the_next_token_and_the_beam(explorer: Ex
 @pytest.mark.parametrize("model", ["fill", "language", TRANSLATOR])
 def test_every_token_has_its_text(explorer: Explorer, model: str) -> None:
     explorer.go(view="walk", lang="en", step="logits", **beginning(explorer.server, model))
-    explorer.page.wait_for_function("() => !/#\\d/.test(document.querySelector('main').innerText)")
+    explorer.page.wait_for_function("() => !/#\\d/.test(document.querySelector('main')?.innerText ?? '#0')")
     shown = explorer.page.locator("[data-token]").all()
     ids = [int(row.get_attribute("data-token") or 0) for row in shown]
     words = {word["id"]: word["text"] for word in explorer.server.ask("/api/words", {"model": model, "ids": ids})["words"]}

@@ -142,7 +142,7 @@ def test_sums_and_the_one_hot_product_are_drawn_as_computed(explorer: Explorer, 
     row.press("ArrowRight")
     row.press("ArrowRight")
     row.press("Enter")
-    explorer.page.wait_for_function("() => document.querySelector('[data-product]').innerText.includes(' · ')")
+    explorer.page.wait_for_function("() => document.querySelector('[data-product]')?.innerText.includes(' · ')")
     said = explorer.text("[data-product]").replace("\u2212", "-")
     terms = [[float(x) for x in term.split(" · ")] for term in said.split(": ")[1].split(" = ")[0].split(" + ")[:7]]
     assert [weight for weight, _ in terms] == [0, 0, 0, 1, 0, 0, 0]

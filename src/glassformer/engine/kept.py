@@ -25,7 +25,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
-LAYOUT = 1  # of what is written here: another number makes all earlier entries strangers
+LAYOUT = 2  # of what is written here: another number makes all earlier entries strangers
 LIST = "glassformer.json"
 OLD = 3600.0  # seconds after which a folder that was left half written is nobody's any more
 

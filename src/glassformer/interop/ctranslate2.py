@@ -19,6 +19,8 @@ from glassformer.options import BertOptions, BlockOptions, GPTOptions, Recipe, T
 PRECISIONS = ("float32", "int8")
 VOCABULARIES = ("vocabulary", "shared_vocabulary", "source_vocabulary", "target_vocabulary")
 FILES = ("config.json", "model.bin", *(f"{name}.json" for name in VOCABULARIES))
+TINY = 1e-30  # a row without a larger weight is as good as 0
+LEVELS = 64  # the largest weight of a row in eight bits, see `_in_eight_bits`
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH"}
 
 Array = NDArray[Any]
@@ -60,8 +62,30 @@ def convert(
     """Writes the model into a folder that is there; `source` and `target` are the names of the pieces by id."""
     spec = _description(recipe, _Weights(weights), list(source), list(target))
     spec.validate()
-    spec.optimize(quantization=None if precision == "float32" else precision)
+    spec.optimize()  # what is there twice is written once
+    if precision == "int8":
+        _in_eight_bits(spec)
     spec.save(str(folder))
+
+
+def _in_eight_bits(spec: Any) -> None:
+    """Every row of every matrix as whole numbers from −64 to 64, and what to divide them by.
+
+    CTranslate2's own quantisation goes to 127. Processors with AVX2 and no VNNI add two products of a weight and an activation
+    (0 to 255) in sixteen bits, where 2 · 255 · 127 does not fit and is cut off: that costs more than the coarser weights do.
+    """
+    model_spec = _specs().model_spec
+
+    def quantise(layer: Any, name: str, value: Any) -> None:
+        key = name.rsplit("/", 1)[-1]
+        if isinstance(value, model_spec.Variable) and hasattr(layer, f"{key}_scale"):
+            weight = value.numpy()
+            largest = np.abs(weight).max(axis=1)
+            scale = LEVELS / np.where(largest > TINY, largest, 1).astype(np.float32)
+            setattr(layer, key, model_spec.NumpyVariable(np.rint(weight * scale[:, None]).astype(np.int8)))
+            setattr(layer, f"{key}_scale", model_spec.NumpyVariable(scale))
+
+    model_spec.visit_spec(spec, quantise)
 
 
 def read_weights(path: Path) -> dict[str, Array]:

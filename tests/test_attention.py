@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers import masks
 from glassformer.layers.attention import Attention, KeyValues
+from glassformer.layers.cache import Cache, Source
 from glassformer.layers.positions import Rotary
 from glassformer.trace import recording
 
@@ -259,56 +260,16 @@ def equal(one: KeyValues, other: KeyValues) -> bool:
 
 
 class TestKeptKeys:
-    """Keys and values are lengthened in place where that disturbs nobody; what anybody holds never changes."""
+    """What anybody holds never changes, whoever goes on from it."""
 
     @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
     def test_lengthened_is_concatenated(self, mode) -> None:
         with mode():
-            parts = [some(length, seed) for seed, length in enumerate([3, 1, 1, 40, 1, 2, 100, 1])]
+            parts = [some(length, seed) for seed, length in enumerate([3, 1, 1, 40, 1, 2])]
             state = parts[0]
             for i, part in enumerate(parts[1:], start=2):
                 state = state.extend(part)
                 assert equal(state, joined(parts[:i])) and state.length == sum(each.length for each in parts[:i])
-
-    @torch.no_grad()
-    def test_nothing_is_copied_while_there_is_room(self) -> None:
-        state = some(3, 0).extend(some(1, 1))
-        places = {(state.k.data_ptr(), state.v.data_ptr())}
-        for seed in range(30):
-            state = state.extend(some(1, seed))
-            places.add((state.k.data_ptr(), state.v.data_ptr()))
-        assert len(places) == 1
-
-    @torch.no_grad()
-    def test_two_ways_on_from_one_state_are_two(self) -> None:
-        begun = some(3, 0).extend(some(1, 1))
-        before = KeyValues(begun.k.clone(), begun.v.clone())
-        one = begun.extend(some(1, 2))
-        other = begun.extend(some(2, 3))
-        one_more, other_more = one.extend(some(1, 4)), other.extend(some(1, 5))
-        assert equal(begun, before)
-        assert equal(one, joined([some(3, 0), some(1, 1), some(1, 2)]))
-        assert equal(other, joined([some(3, 0), some(1, 1), some(2, 3)]))
-        assert equal(one_more, joined([some(3, 0), some(1, 1), some(1, 2), some(1, 4)]))
-        assert equal(other_more, joined([some(3, 0), some(1, 1), some(2, 3), some(1, 5)]))
-
-    @settings(max_examples=60)
-    @given(
-        turns=st.lists(st.tuples(st.integers(0, 50), st.sampled_from([0, 1, 1, 1, 2, 7, 35]), st.booleans()), max_size=30),
-        mode=st.sampled_from([torch.no_grad, torch.inference_mode]),
-    )
-    def test_whoever_goes_on_from_wherever(self, turns: list[tuple[int, int, bool]], mode) -> None:
-        """Each turn goes on from any earlier state, perhaps with its rows in another order. All states stay what they were."""
-        index = torch.tensor([1, 1])
-        with mode():
-            states, wanted = [some(2, 999)], [some(2, 999)]
-            for seed, (which, length, moved) in enumerate(turns):
-                state, right = states[which % len(states)], wanted[which % len(states)]
-                if moved:
-                    state, right = state.reorder(index), right.reorder(index)
-                states.append(state.extend(some(length, seed)))
-                wanted.append(joined([right, some(length, seed)]))
-            assert all(equal(state, right) for state, right in zip(states, wanted, strict=True))
 
     def test_gradients_go_through_all_of_it(self) -> None:
         first, second = (KeyValues(x.k.requires_grad_(), x.v.requires_grad_()) for x in (some(2, 0), some(3, 1)))
@@ -362,3 +323,67 @@ def test_masks_say_who_may_look() -> None:
         [True, True, True, True, False],
         [True, True, True, True, True],
     ]  # after 3 earlier ones
+
+
+def cached(length: int) -> Cache:
+    """Of three blocks."""
+    return Cache.of([some(length, 100 + i) for i in range(3)])
+
+
+def gone_on(cache: Cache, seed: int) -> Cache:
+    """With a token more, which is written as blocks would."""
+    more, places = cache.longer()
+    for i, (slot, k, v) in enumerate(places):
+        new = some(1, 3 * seed + i)
+        slot.copy_(torch.cat((new.k, new.v), dim=-1).squeeze(2))
+        assert k[:, :, -1:].equal(new.k) and v[:, :, -1:].equal(new.v)
+    return more
+
+
+def one_by_one(cache: Cache) -> list[KeyValues]:
+    return [block.own for block in cache.blocks()]
+
+
+class TestCache:
+    """All blocks in one tensor, written in place where that disturbs nobody; what anybody holds never changes."""
+
+    @torch.inference_mode()
+    def test_begins_with_what_there_was(self) -> None:
+        for length in (0, 4):
+            assert all(equal(one, some(length, 100 + i)) for i, one in enumerate(one_by_one(cached(length))))
+
+    @torch.inference_mode()
+    def test_nothing_is_copied_while_there_is_room(self) -> None:
+        cache = gone_on(cached(3), 0)
+        places = set()
+        for seed in range(30):
+            cache = gone_on(cache, seed)
+            places.add(cache.room.both.data_ptr())
+        assert len(places) == 1 and cache.length == 34
+
+    @settings(max_examples=60)
+    @given(turns=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 3), st.booleans()), max_size=30), begun=st.integers(0, 40))
+    @torch.inference_mode()
+    def test_whoever_goes_on_from_wherever(self, turns: list[tuple[int, int, bool]], begun: int) -> None:
+        """Each turn goes on from any earlier cache, perhaps with its rows in another order. All stay what they were."""
+        index = torch.tensor([1, 1])
+        caches, wanted = [cached(begun)], [one_by_one(cached(begun))]
+        for turn, (which, count, moved) in enumerate(turns):
+            cache, right = caches[which % len(caches)], wanted[which % len(caches)]
+            if moved:
+                cache, right = cache.reorder(index, None), [each.reorder(index) for each in right]
+            for n in range(count):
+                seed = 10 * turn + n
+                cache = gone_on(cache, seed)
+                right = [joined([each, some(1, 3 * seed + i)]) for i, each in enumerate(right)]
+            caches.append(cache)
+            wanted.append(right)
+        for cache, right in zip(caches, wanted, strict=True):
+            assert all(equal(one, other) for one, other in zip(one_by_one(cache), right, strict=True))
+
+    @torch.inference_mode()
+    def test_sources_are_reordered_too(self) -> None:
+        bias = torch.arange(2.0).view(2, 1, 1, 1)
+        cache = Cache.of([some(2, 0)], (Source(some(4, 1)),), bias).reorder(torch.tensor([1, 0]), torch.tensor([1]))
+        assert equal(cache.sources[0].known, some(4, 1).reorder(torch.tensor([1]))) and cache.bias.flatten().tolist() == [1.0]
+        assert equal(cache.blocks()[0].own, some(2, 0).reorder(torch.tensor([1, 0])))

@@ -118,6 +118,41 @@ def test_the_n_best_are_sorted_distinct_and_true(seed: int, width: int, max_leng
                 past = (*past, token)
 
 
+class Counting(Oracle):
+    """One that counts how many rows it was asked about, and mostly wants to end."""
+
+    asked = 0
+
+    def step(self, ids: Tensor, state: Pasts) -> tuple[Tensor, Pasts]:
+        logits, state = super().step(ids, state)
+        self.asked += len(ids)
+        logits[:, EOS] += 2
+        return logits, state
+
+
+@settings(max_examples=25)
+@given(seed=seeds, width=st.integers(2, 5), wanted=st.integers(1, 3), max_lengths=lengths, alpha=st.sampled_from([0.0, 0.6, 1.0]))
+def test_a_search_ends_when_none_can_win(seed: int, width: int, wanted: int, max_lengths: list[int], alpha: float) -> None:
+    """All that might still be written is spared for: then what was stopped could not have changed the answer."""
+    soon, late, limits = Counting(6, seed), Counting(6, seed), limits_for(max_lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SPARE", 7)
+        found, whole = (
+            search.beam(model, model.start(range(len(max_lengths))), limits, width=width, length_penalty=alpha, wanted=count)
+            for model, count in ((soon, wanted), (late, 1000))
+        )
+    assert soon.asked <= late.asked
+    for some, every in zip(found, whole, strict=True):
+        same(some, every[:wanted])
+
+
+def test_a_search_that_is_sure_ends_soon() -> None:
+    soon, late, limits = Counting(6, 1), Counting(6, 1), limits_for([30] * 8)
+    for model, count in ((soon, 1), (late, 1000)):
+        search.beam(model, model.start(range(8)), limits, width=5, wanted=count)
+    assert soon.asked < 0.9 * late.asked
+
+
 @settings(max_examples=25)
 @given(seed=seeds, max_lengths=lengths, min_length=st.integers(0, 3), alpha=st.sampled_from([0.0, 1.0, 2.0]))
 def test_a_beam_of_one_is_greedy(seed: int, max_lengths: list[int], min_length: int, alpha: float) -> None:

@@ -371,7 +371,7 @@ def _check(grown: tree.Tree, width: int) -> None:
 
 def test_the_tree_of_a_translation(made: dict[str, Any]) -> None:
     task: Translate = made["translate"]
-    options = DecodingOptions(beam=4, max_length=6)
+    options = DecodingOptions(beam=4, max_length=6, nbest=4)
     with tree.watching() as trees:
         answer = task.translate("I like the cat.", "zh", options)
     assert len(trees) == 1 and answer == task.translate("I like the cat.", "zh", options)

@@ -183,6 +183,22 @@ def test_step_by_step_is_all_at_once(changes: dict[str, Any], seed: int, length:
 
 @every_variant
 @torch.no_grad()
+def test_one_source_is_read_alike_with_and_without_padding(changes: dict[str, Any]) -> None:
+    """A single short source has a way of its own, which knows of no padding."""
+    model = transformer(**changes)
+    source = sentences(5)
+    padded = torch.nn.functional.pad(source, (0, 2))
+    target = sentences(4, seed=1)
+    whole = model.logits(model(source, target))
+    for each in (source, padded):
+        state = model.start(each)
+        for t in range(4):
+            logits, state = model.step(target[:, t], state)
+            close(logits, whole[:, t])
+
+
+@every_variant
+@torch.no_grad()
 def test_a_state_is_a_value(changes: dict[str, Any]) -> None:
     """Stepping from a state leaves it as it was: two continuations do not disturb each other."""
     model = transformer(**changes)
@@ -192,7 +208,8 @@ def test_a_state_is_a_value(changes: dict[str, Any]) -> None:
     again, _ = model.step(torch.tensor([3, 4]), state)
     assert again.equal(first) and not other.equal(first)
     assert (state.length, onward.length) == (1, 2)
-    assert all(b.cross is a.cross for a, b in zip(state.blocks, onward.blocks, strict=True))  # the source is looked up once
+    kept = [each.cache.sources if each.cache else [block.cross for block in each.blocks] for each in (state, onward)]
+    assert all(a is b for a, b in zip(*kept, strict=True)) and kept[0]  # the source is looked up once
 
 
 @every_variant

@@ -1,6 +1,8 @@
 """A translator as a whole: from text to text, to disk and back, and what it says of itself."""
 
+import copy
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from conftest import SIZES, close, scramble
 from safetensors.torch import load_file, save_file
 
+import glassformer as gf
 from glassformer.decoding.sampling import Sampling
 from glassformer.errors import UserError
 from glassformer.options import DecodingOptions, PairData, Recipe, TokenizerOptions
@@ -160,8 +163,9 @@ def test_neighbours_change_no_translation(translator: Translate, options: Decodi
 
 
 def test_a_beam_gives_its_n_best(translator: Translate) -> None:
-    answer = translator.translate(TEXTS[0], options=BEAM)
+    answer = translator.translate(TEXTS[0], options=replace(BEAM, nbest=3))
     assert len(answer.nbest) == 3
+    assert len(translator.translate(TEXTS[0], options=BEAM).nbest) == 1
     assert replace(answer, nbest=()) == answer.nbest[0]
     scores = [each.score for each in answer.nbest]
     assert scores == sorted(scores, reverse=True)
@@ -346,8 +350,8 @@ def test_edits_reach_the_trace(translator: Translate) -> None:
 
 def test_an_explanation_is_json_whose_parts_agree(translator: Translate) -> None:
     for sampling in (None, DRAW):
-        for answer in translator.translate_all(TEXTS, None, BEAM, sampling):
-            told = json.loads(json.dumps(translator.explain(answer, nbest=2), allow_nan=False, ensure_ascii=False))
+        for answer in translator.translate_all(TEXTS, None, replace(BEAM, nbest=2), sampling):
+            told = json.loads(json.dumps(translator.explain(answer), allow_nan=False, ensure_ascii=False))
             assert told["source"] == answer.source and told["to"] == answer.to and told["translation"] == answer.text
             assert [token["id"] for token in told["target_tokens"]] == [*answer.ids, EOS]
             assert sum(token["log_prob"] for token in told["target_tokens"]) == pytest.approx(sum(answer.log_probs))
@@ -359,3 +363,43 @@ def test_an_explanation_is_json_whose_parts_agree(translator: Translate) -> None
             assert len(alignment["weights"]) == len(alignment["rows"])
             for piece in told["source_tokens"]:
                 assert piece["text"].strip() in answer.source
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["zh-en", "zh-en-lstm"])
+def test_numbers_of_other_precisions_translate_too(name: str, dtype: torch.dtype) -> None:
+    task = gf.load(name)
+    texts = ["I like tea.", "My brother is taller than me."]
+    wanted = [answer.text for answer in task.translate_all(texts)]
+    task.model.to(dtype)
+    for beam in (1, 5):
+        found = [answer.text for answer in task.translate_all(texts, options=DecodingOptions(beam=beam))]
+        assert all(found) and (beam == 1 or dtype != torch.float64 or found == wanted)
+
+
+def test_a_model_that_has_translated_is_copied_and_saved(translator: Translate, tmp_path: Path) -> None:
+    options = replace(BEAM, nbest=3)
+    wanted = translator.translate(TEXTS[0], options=options)
+    other = copy.deepcopy(translator)
+    torch.save(translator.model, tmp_path / "model.pt")
+    assert other.translate(TEXTS[0], options=options) == wanted
+    other.model = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert other.translate(TEXTS[0], options=options) == wanted
+
+
+def test_a_state_goes_on_outside_inference_mode(translator: Translate) -> None:
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        _, state = translator.model.step(torch.tensor([5]), translator.model.start(ids))
+        wanted, _ = translator.model.step(torch.tensor([6]), state)
+    with torch.no_grad():
+        found, _ = translator.model.step(torch.tensor([6]), state)
+    assert found.equal(wanted)
+
+
+def test_a_model_that_computes_no_numbers_is_told(translator: Translate) -> None:
+    broken = copy.deepcopy(translator)
+    with torch.no_grad():
+        broken.model.output.weight.fill_(math.nan)
+    with pytest.raises(UserError, match="Sentence 1: the model's numbers are not finite"):
+        broken.translate(TEXTS[0], options=BEAM)

@@ -271,6 +271,12 @@ class DecodingOptions:
     length_penalty: float = number(1.0, low=0.0)  # α: the score is the log-probability ÷ lengthᵅ
     min_length: int = number(0, low=0)
     max_length: int = number(0, low=0)  # 0 means twice the source and ten more
+    nbest: int = number(1, low=1, high=1000)  # how many answers are wanted
+
+    @property
+    def wanted(self) -> int:
+        """A beam has as many answers as it is wide."""
+        return min(self.nbest, self.beam)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,9 @@ def translate(
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="α of score = Σ log p ÷ lengthᵅ.")] = None,
     min_length: Annotated[int | None, typer.Option(min=0, help="Fewest pieces of an answer.")] = None,
     max_length: Annotated[int | None, typer.Option(min=0, help="Most pieces of an answer; 0: twice the source and ten.")] = None,
-    nbest: Annotated[int, typer.Option(min=1, max=1000, help="How many answers; more than one prints: line, score, text.")] = 1,
+    nbest: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many answers; more than one prints: line, score, text.")
+    ] = None,
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -66,7 +68,7 @@ def translate(
     input, output = unless_dash(input), unless_dash(output)
     lines, size = input_lines(text, input, output, force)
     drawing = sampling(temperature, top_k, top_p, seed)
-    if drawing and nbest > 1:
+    if drawing and (nbest or 1) > 1:
         raise UserError(
             "--nbest ranks the results of a beam search; it does not go with --temperature, --top-k, --top-p or --seed."
         )
@@ -91,7 +93,7 @@ def translate(
         return translator.translate_all(sentences, to, options, drawing, first=done, progress=advance)
 
     def put(out: IO[str], answer: "Translation", number: int) -> None:
-        _print(out, translator, answer, number, nbest, as_json)
+        _print(out, translator, answer, number, 1 if drawing else options.wanted, as_json)
         if translator.unfamiliar(answer.source):
             remark = "is written in signs this model has hardly seen: its translation means nothing."
             print(f"glassformer: sentence {number} {remark}", file=sys.stderr)
@@ -125,14 +127,14 @@ def decoding(
     length_penalty: float | None = None,
     min_length: int | None = None,
     max_length: int | None = None,
-    nbest: int = 1,
+    nbest: int | None = None,
 ) -> "DecodingOptions":
     """The recipe's options with what the flags change."""
     from dataclasses import replace
 
     options = recipe.decoding
-    width = beam or max(options.beam, nbest)
-    if nbest > width:
+    width = beam or max(options.beam, nbest or 1)
+    if nbest and nbest > width:
         raise UserError(f"--nbest {nbest} needs a beam at least as wide; --beam is {width}.")
     least = options.min_length if min_length is None else min_length
     most = options.max_length if max_length is None else max_length
@@ -141,16 +143,16 @@ def decoding(
     penalty = options.length_penalty if length_penalty is None else length_penalty
     if not math.isfinite(penalty):
         raise UserError(f"--length-penalty takes a number, not {penalty}.")
-    return replace(options, beam=width, length_penalty=penalty, min_length=least, max_length=most)
+    return replace(options, beam=width, length_penalty=penalty, min_length=least, max_length=most, nbest=nbest or options.nbest)
 
 
 def _print(out: IO[str], translator: Any, answer: "Translation", number: int, nbest: int, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(translator.explain(answer, nbest), ensure_ascii=False), file=out)
+        print(json.dumps(translator.explain(answer), ensure_ascii=False), file=out)
     elif nbest == 1:
         print(one_line(answer.text), file=out)
     else:
-        for each in answer.nbest[:nbest] or [answer]:
+        for each in answer.nbest or [answer]:
             print(f"{number}\t{each.score:.4f}\t{one_line(each.text)}", file=out)
 
 

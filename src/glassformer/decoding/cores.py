@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 
+from glassformer.layers import products
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -16,12 +17,16 @@ R = TypeVar("R")
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Within this block PyTorch computes by this thread alone: what a single step computes is too little to be shared."""
+    """Within this block PyTorch computes by this thread alone: what a single step computes is too little to be shared, but for
+    the products with the whole vocabulary."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    shared = products.cores.get()
+    products.cores.set(before)
     try:
         yield
     finally:
+        products.cores.set(shared)
         torch.set_num_threads(before)
 
 

@@ -4,18 +4,21 @@ import torch
 from torch import Tensor
 
 PART = 64
-ENOUGH = 200_000  # numbers; fewer are found sooner by PyTorch
+ENOUGH = 60_000  # numbers; fewer are found sooner by PyTorch
 
 
 def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row of x (B, V), largest first, and where they stand: as x.topk(count).
 
     The maxima of parts of a row come eight at a time. The `count` largest numbers lie in the `count` parts with the largest
-    maxima, or in what is left over at the end of the row.
+    maxima, or in what is left over at the end of the row. A single one NumPy finds in a tenth of PyTorch's time.
     """
+    if count == 1:
+        where = torch.from_numpy(x.numpy().argmax(axis=1, keepdims=True))
+        return x.gather(1, where), where
     parts = x.size(1) // PART
     if x.numel() < ENOUGH or parts <= count:
-        return x.max(dim=1, keepdim=True) if count == 1 else x.topk(count, dim=1)
+        return x.topk(count, dim=1)
     whole = parts * PART
     cut = x[:, :whole].unflatten(1, (parts, PART))
     chosen = cut.amax(2).topk(count, dim=1).indices  # (B, count)

@@ -1,4 +1,5 @@
-"""Translating with CTranslate2: the search of decoding/search.py, found by another engine. No torch is needed for it.
+"""Translating with CTranslate2: the search of decoding/search.py by another engine, which goes on to the end where that one stops
+when it is as good as decided. No torch is needed for it.
 
 Two of our rules it has no option for: each sentence has its own greatest length, at which it must end and the end counts;
 and some tokens are never written. The few sentences where either would make a difference are searched again.
@@ -13,13 +14,14 @@ from glassformer.decoding.state import PATIENCE, Hypothesis
 from glassformer.engine import kept
 from glassformer.interop import ctranslate2 as interop
 from glassformer.options import DecodingOptions, PairData, Recipe
-from glassformer.tasks.translator import Ids, Translator, by_budget, load_tokenizers
+from glassformer.tasks.translator import Ids, Translator, load_tokenizers
 
 if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
-TOKENS = 1536  # of sources that are searched together, times the width of the beam
+GREEDY, BEAMS = 1536, 4096  # tokens of the sources that are searched together, at most; with beams, of all beams
+LEAST = 128  # and at least
 Found = list[Hypothesis]
 
 
@@ -39,9 +41,10 @@ class FastTranslator(Translator):
         self.source, self.target = load_tokenizers(folder, recipe)
         self._source_names, self._target_names = self.source.names(), self.target.names()
         self._ids = {name: id for id, name in enumerate(self._target_names)}
-        self._banned = set(self.limits([], recipe.decoding).banned)
+        self._banned = {self._target_names[id] for id in self.limits([], recipe.decoding).banned}
+        self._end = [self._target_names[self.target.eos]]
         self._threads = kept.cores()
-        inter, intra = (self._threads, 1) if many or precision == "int8" else (1, self._threads)
+        inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))
@@ -50,20 +53,21 @@ class FastTranslator(Translator):
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
-        total = sum(map(len, sources.values()))
-        budget = min(max(TOKENS // options.beam, 1), batch_tokens, -(-total // self._threads))  # enough work for every core
-        order = sorted(sources, key=lambda i: len(sources[i]))
+        size = min(GREEDY if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
         begun = []
-        for rows in reversed(list(by_budget(order, sources, budget))):  # the longest first: none is waited for in the end
+        for rows in shares(sources, size, self._threads):
             limits = self.limits([sources[i] for i in rows], options).max_lengths
             begun.append((rows, limits, self._begin([sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
         again = []
         for rows, limits, waiting in begun:
             done, answers = [], []
             for row, most, each in zip(rows, limits, waiting, strict=True):
-                found = self._read(each.result())
-                banned = any(not self._banned.isdisjoint(h.ids) for h in found)
-                long = any(len(h.ids) >= most for h in found)
+                result = each.result()
+                written = result.hypotheses
+                banned = any(not self._banned.isdisjoint(names) for names in written)
+                # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
+                long = any(len(names) - (names[-1:] == self._end) >= most for names in written[: options.wanted])
+                found = self._read(result, options.wanted)
                 if long and not banned and options.beam == 1 and not self.scored:
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
                     long = False
@@ -71,12 +75,12 @@ class FastTranslator(Translator):
                     again.append((row, self._begin_again(sources[row], options, most, banned)))
                 else:
                     done.append(row)
-                    answers.append(found[: options.beam])
+                    answers.append(found)
             yield done, answers
         if again:
-            found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result())}) for row, waiting in again]
+            found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result(), None)}) for row, waiting in again]
             self._score([(sources[row], h) for row, found in found_again for h in found.values()], options)
-            ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.beam] for _, found in found_again]
+            ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for _, found in found_again]
             yield [row for row, _ in found_again], ranked
 
     def _begin(self, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
@@ -102,25 +106,38 @@ class FastTranslator(Translator):
 
         Its greater patience changes nothing but that all it has at the end may be looked at.
         """
-        never = [[self._target_names[id]] for id in sorted(self._banned)] if banned else None
+        never = [[name] for name in sorted(self._banned)] if banned else None
         return self._begin([source], options, PATIENCE + 1, most, suppress_sequences=never)
 
     def _score(self, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
         """By a pass over each, with its end."""
         sources = [[self._source_names[id] for id in source] for source, _ in found]
         targets = [[self._target_names[id] for id in h.ids] for _, h in found]
-        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=TOKENS, batch_type="tokens")
+        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=GREEDY, batch_type="tokens")
         for (_, h), result in zip(found, scored, strict=True):
             h.log_probs = list(result.log_probs)
             h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty
 
-    def _read(self, result: Any) -> Found:
-        eos = self._target_names[self.target.eos]
+    def _read(self, result: Any, count: int | None) -> Found:
+        """The first so many, or all."""
         found = []
-        for names, score in zip(result.hypotheses, result.scores or [math.nan], strict=True):
-            ids = [self._ids[name] for name in (names[:-1] if names and names[-1] == eos else names)]
+        for names, score in zip(result.hypotheses[:count], result.scores[:count] or [math.nan], strict=True):
+            ids = [self._ids[name] for name in (names[:-1] if names[-1:] == self._end else names)]
             found.append(Hypothesis(ids, score=score))
         return found
+
+
+def shares(sources: dict[int, Ids], most: int, cores: int) -> Iterator[list[int]]:
+    """Batches of at most so many tokens, padding counted, the longest sources first; towards the end smaller ones, so that no
+    core is waited for long."""
+    order = sorted(sources, key=lambda i: len(sources[i]))
+    left = sum(map(len, sources.values()))
+    while order:
+        budget = min(most, max(left // (2 * cores), LEAST))
+        count = max(1, budget // len(sources[order[-1]]))
+        batch, order = order[-count:], order[:-count]
+        left -= sum(len(sources[i]) for i in batch)
+        yield batch
 
 
 def obstacles(recipe: Recipe, options: DecodingOptions) -> list[str]:

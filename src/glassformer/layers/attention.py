@@ -16,70 +16,22 @@ from glassformer.trace import tap, traced
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The keys (B, K, S, d_k) and values (B, K, S, d_v) that queries look up: kept between decoding steps, never changed."""
+    """The keys (B, K, S, d_k) and values (B, K, S, d_v) that queries look up."""
 
     k: Tensor
     v: Tensor
-    room: "Room | None" = None  # the longer memory that k and v are the beginning of
 
     @property
     def length(self) -> int:
         return self.k.size(2)
 
     def extend(self, new: "KeyValues") -> "KeyValues":
-        """These and then the new ones. Nothing is copied while there is room and nobody else has gone on from here."""
-        if torch.is_grad_enabled():
-            return KeyValues(torch.cat((self.k, new.k), dim=2), torch.cat((self.v, new.v), dim=2))
-        length = self.length
-        room = self.room_for(new.length)
-        room.k.narrow(2, length, new.length).copy_(new.k)
-        room.v.narrow(2, length, new.length).copy_(new.v)
-        return room.upto(length + new.length)
-
-    def room_for(self, more: int) -> "Room":
-        """Memory that begins with these and has place for `more` after them."""
-        room, length = self.room, self.length
-        if room is None or room.used != length or room.k.size(2) < length + more:
-            room = Room.of(self, length + more + max(32, length // 2))
-        return room
+        """These and then the new ones."""
+        return KeyValues(torch.cat((self.k, new.k), dim=2), torch.cat((self.v, new.v), dim=2))
 
     def reorder(self, index: Tensor) -> "KeyValues":
         """Those whose row i is row index[i] of these."""
-        if self.room is None or torch.is_grad_enabled():
-            return KeyValues(self.k.index_select(0, index), self.v.index_select(0, index))
-        length = self.length
-        room = Room.blank(self, len(index), self.room.k.size(2))
-        torch.index_select(self.room.both.narrow(2, 0, length), 0, index, out=room.both.narrow(2, 0, length))
-        return room.upto(length)
-
-
-class Room:
-    """Memory for keys and values that are still to come, side by side; only the state that ends where it is used up may write
-    on."""
-
-    def __init__(self, both: Tensor, d_k: int) -> None:
-        self.both = both  # (B, K, size, d_k + d_v)
-        self.k, self.v = both[..., :d_k], both[..., d_k:]
-        self.used = 0
-
-    @classmethod
-    def blank(cls, like: KeyValues, rows: int, size: int) -> "Room":
-        """For `rows` rows of `size` keys and values like these."""
-        k, v = like.k, like.v
-        return cls(k.new_empty(rows, k.size(1), size, k.size(3) + v.size(3)), k.size(3))
-
-    @classmethod
-    def of(cls, known: KeyValues, size: int) -> "Room":
-        """That begins with these."""
-        room = cls.blank(known, len(known.k), size)
-        room.k.narrow(2, 0, known.length).copy_(known.k)
-        room.v.narrow(2, 0, known.length).copy_(known.v)
-        return room
-
-    def upto(self, length: int) -> KeyValues:
-        """The first `length`; whoever holds them may write on."""
-        self.used = length
-        return KeyValues(self.k.narrow(2, 0, length), self.v.narrow(2, 0, length), self)
+        return KeyValues(self.k.index_select(0, index), self.v.index_select(0, index))
 
 
 class Attention(nn.Module):

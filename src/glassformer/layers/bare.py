@@ -5,9 +5,10 @@ computes what `Block` computes, from the same weights and with the same state. N
 looks, or wants gradients, goes through the modules.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -15,110 +16,128 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.block import Block, BlockState, Norm
+from glassformer.layers.cache import Cache, Source
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.norm import LayerNorm
+from glassformer.layers.products import Product, product
 
 MANY = 32  # heads of all rows, from which on they are multiplied in one batch
-
-
-SMALL = 20_000_000  # weights that may be kept a second time, turned
-Products = Callable[..., "Product"]  # from a weight and perhaps a bias
+SMALL = 20_000_000  # weights that may be kept a second time, turned, and large matrices a third time, packed
+Products = Callable[..., Product]  # from a weight and perhaps a bias
 Normalise = Callable[[Tensor], Tensor]
-
-
-class Product:
-    """x W + b for x (B, D)."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
-        self.weight = weight.t().contiguous() if turned else weight.t()  # turned, one row is multiplied in half the time
-        self.bias = bias
-        self.width = self.weight.size(1)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 
 class BareAttention:
     """Dot-product attention: of all places of a source to each other; of one query a row to itself and what was before it, or
     to a memory."""
 
-    def __init__(self, attention: Attention, product: Products) -> None:
+    def __init__(self, attention: Attention, product: Products, *, cross: bool = False) -> None:
         assert attention.w is None
         self.rotary = attention.rotary
         self.heads, self.kv_heads, self.d_k, self.d_v = attention.heads, attention.kv_heads, attention.d_k, attention.d_v
         scale = 1 / math.sqrt(self.d_k)  # in the weights, so that no step has to multiply
         q, k, v = ([x for x in (each.weight, each.bias) if x is not None] for each in (attention.q, attention.k, attention.v))
         q = [x * scale for x in q]
+        self.width = attention.q.in_features
         both = [
             torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
             for a, b in zip(k, v, strict=True)
         ]  # each head's keys beside its values, as they are kept
-        self.q, self.both = product(*q), product(*both)
-        self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
+        if cross:  # the one is asked of every token, the other once of the source
+            self.q, self.both = product(*q), product(*both)
+        else:
+            self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
         self.o = product(attention.o.weight, attention.o.bias)
+        self.cuts = (len(q[0]), len(both[0]))
+        self._asking, self._telling = q, attention.o.weight
+        self.o_bias = attention.o.bias
+
+    @cached_property
+    def asking(self) -> Tensor:
+        """W_Q of each head, and its bias as one row more: (H, D + 1, d_k)."""
+        weight = self._asking[0]
+        bias = self._asking[1] if len(self._asking) > 1 else weight.new_zeros(len(weight))
+        return torch.cat((weight.t(), bias.unsqueeze(0))).view(-1, self.heads, self.d_k).transpose(0, 1).contiguous()
+
+    @cached_property
+    def telling(self) -> Tensor:
+        """W_O of each head: (H, d_v, D)."""
+        return self._telling.t().reshape(self.heads, self.d_v, -1)
 
     def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """x (N · S, D) → (N · S, D): every place looks at all places of its row.
 
         `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
         """
-        found = self.joined(x).view(rows, -1, self.joined.width)
-        cut = self.heads * self.d_k
-        q = found[..., :cut].unflatten(2, (self.heads, self.d_k)).transpose(1, 2)  # (N, H, S, d_k)
-        both = found[..., cut:].unflatten(2, (self.kv_heads, -1)).transpose(1, 2)  # (N, K, S, d_k + d_v)
-        k, v = both[..., : self.d_k], both[..., self.d_k :]
+        q, both = self.joined(x).split_with_sizes(self.cuts, 1)
+        q = q.view(rows, -1, self.heads, self.d_k).transpose(1, 2)  # (N, H, S, d_k)
+        k, v = both.view(rows, -1, self.kv_heads, self.d_k + self.d_v).transpose(1, 2).split_with_sizes((self.d_k, self.d_v), 3)
         if self.rotary is not None:
             q, k = self.rotary(q, 0), self.rotary(k, 0)
         if self.kv_heads < self.heads:
             q = q.reshape(rows, self.kv_heads, -1, self.d_k)
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).reshape(rows, self.heads, -1, self.d_v)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).view(rows, self.heads, -1, self.d_v)
         return self.o(z.transpose(1, 2).reshape(-1, self.heads * self.d_v))
 
-    def own(self, x: Tensor, known: KeyValues | None) -> tuple[Tensor, KeyValues]:
-        """x (B, D) → (B, D) by looking at itself and what is known, and what is known then."""
-        found = self.joined(x)
-        cut = self.heads * self.d_k
-        q, both = found[:, :cut], found[:, cut:].view(-1, self.kv_heads, 1, self.d_k + self.d_v)
-        length = known.length if known else 0
+    def own(self, x: Tensor, slot: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """x (B, D) → (B, D) by looking at itself and what was before it. Its own keys and values are written to `slot`
+        (B, K, d_k + d_v), the last place of all keys (B, K, T, d_k) and values (B, K, T, d_v)."""
+        q, both = self.joined(x).split_with_sizes(self.cuts, 1)
+        both = both.view(slot.shape)
         if self.rotary is not None:
-            q = self.rotary(q.view(-1, self.heads, 1, self.d_k), length)
-            both = torch.cat((self.rotary(both[..., : self.d_k], length), both[..., self.d_k :]), dim=-1)
-        if known is None:
-            known = KeyValues(both[..., : self.d_k], both[..., self.d_k :])
-        else:
-            room = known.room_for(1)
-            room.both.narrow(2, length, 1).copy_(both)
-            known = room.upto(length + 1)
-        return self._look(q, known, None), known
+            place = k.size(2) - 1
+            q = self.rotary(q.view(-1, self.heads, 1, self.d_k), place)
+            turned = self.rotary(both[..., : self.d_k].unsqueeze(2), place).squeeze(2)
+            both = torch.cat((turned, both[..., self.d_k :]), dim=-1)
+        slot.copy_(both)
+        return self._look(q, k, v, None)
 
-    def across(self, x: Tensor, known: KeyValues, bias: Tensor | None) -> Tensor:
-        """x (B, D) → (B, D). Row i of `known`, which has N rows, serves the B / N rows of x from i · B / N on.
+    def across(self, x: Tensor, source: Source, bias: Tensor | None) -> Tensor:
+        """x (B, D) → (B, D). Row i of the N sources serves the B / N rows of x from i · B / N on.
 
         `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
         """
-        return self._look(self.q(x), known, bias)
+        if source.short is None:
+            return self._look(self.q(x), source.known.k, source.known.v, bias)
+        shift, asked, told = source.short
+        scores = torch.addmm(shift, x, asked)  # (B, H · S)
+        pattern = scores.view(x.size(0), self.heads, -1).softmax(2).view_as(scores)
+        return torch.mm(pattern, told) if self.o_bias is None else torch.addmm(self.o_bias, pattern, told)
 
-    def look_up(self, memory: Tensor) -> KeyValues:
-        """Keys and values of a whole memory (N, S, D)."""
-        both = self.both(memory.flatten(0, 1)).view(*memory.shape[:2], self.kv_heads, -1)
-        both = both.transpose(1, 2).contiguous()  # (N, K, S, d_k + d_v)
-        return KeyValues(both[..., : self.d_k], both[..., self.d_k :])
+    def look_up(self, memory: Tensor, *, padded: bool) -> Source:
+        """Keys and values of a whole memory (N, S, D).
 
-    def _look(self, q: Tensor, known: KeyValues, bias: Tensor | None) -> Tensor:
-        k, v = known.k, known.v
-        rows, heads, length, _ = k.shape
-        group, sharing = self.heads // heads, q.numel() // (rows * self.heads * self.d_k)
-        if sharing > 1:  # rows of one source: all heads that look at the same keys are to stand together
-            q = q.view(rows, sharing, heads, group, self.d_k).transpose(1, 2)
-        q = q.reshape(rows, heads, sharing * group, self.d_k)
+        One short source is asked by all tokens, so W_Q and W_O are multiplied with it once, and not with every token:
+        (x W_Q) Kᵀ = x (W_Q Kᵀ), and (p V) W_O = p (V W_O).
+        """
+        rows, length, _ = memory.shape
+        both = self.both(memory.flatten(0, 1)).view(rows, length, self.kv_heads, -1)
+        k, v = both.transpose(1, 2).contiguous().split_with_sizes((self.d_k, self.d_v), 3)  # (N, K, S, ·)
+        known = KeyValues(k, v)
+        if rows > 1 or padded or self.heads > self.kv_heads or self.heads * length > 2 * self.width:
+            return Source(known)
+        asked = torch.bmm(self.asking, k[0].transpose(1, 2)).transpose(0, 1).reshape(self.width + 1, -1)  # (D + 1, H · S)
+        told = torch.bmm(v[0], self.telling).view(-1, self.telling.size(2))
+        return Source(known, (asked[-1], asked[:-1], told))
+
+    def _look(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        rows, heads, length, d_k = k.shape
+        sharing = q.size(0) // rows
+        if sharing == 1:
+            q = q.view(rows, heads, -1, d_k)  # heads that share a key stand together
+        elif heads == self.heads:
+            q = q.view(rows, sharing, heads, d_k).transpose(1, 2)
+        else:  # rows of one source: all heads that look at the same keys are to stand together
+            q = q.view(rows, sharing, heads, -1, d_k).transpose(1, 2).reshape(rows, heads, -1, d_k)
         if rows * heads < MANY:
             z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
         else:  # the same by three products of all rows at once, where that kernel would go through them one by one
-            scores = torch.bmm(q.flatten(0, 1), k.reshape(-1, length, self.d_k).transpose(1, 2)).view(rows, heads, -1, length)
+            scores = torch.bmm(q.reshape(rows * heads, -1, d_k), k.reshape(-1, length, d_k).transpose(1, 2))
+            scores = scores.view(rows, heads, -1, length)
             scores = scores if bias is None else scores.add_(bias)
             z = torch.bmm(scores.softmax(-1).flatten(0, 1), v.reshape(-1, length, self.d_v))
         if sharing > 1:
-            z = z.view(rows, heads, sharing, group, self.d_v).transpose(1, 2)
+            z = z.view(rows, heads, sharing, -1, self.d_v).transpose(1, 2)
         return self.o(z.reshape(-1, self.heads * self.d_v))
 
 
@@ -131,7 +150,7 @@ class BareEmbedding:
 
     def __call__(self, ids: Tensor, place: int | slice) -> Tensor:
         """ids (B) at one place, or (N, S) at several → (…, D)."""
-        x = F.embedding(ids, self.token)
+        x = torch.embedding(self.token, ids)
         x = x.mul_(self.scale) if self.scale != 1 else x
         return x if self.position is None else x.add_(self.position[place])
 
@@ -144,36 +163,32 @@ class BareBlock:
         self.norm1, self.norm3 = _normalisation(block.norm1), _normalisation(block.norm3)
         self.norm2 = _normalisation(block.norm2) if block.norm2 else None
         self.self = BareAttention(block.self, product)
-        self.cross = BareAttention(block.cross, product) if block.cross else None
+        self.cross = BareAttention(block.cross, product, cross=True) if block.cross else None
         w1, w2, w3 = (product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
         assert w1 and w2
         self.w1, self.w2, self.w3 = w1, w2, w3
-        self.activation = block.ffn.activation
+        self.activation = torch.relu_ if block.ffn.activation is F.relu else block.ffn.activation
 
     def read(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """x (N · S, D), whole rows of an encoder → (N · S, D)."""
-        return self._ffn(self._after(self.norm1, x, self.self.mutual(self._before(self.norm1, x), rows, bias)))
+        out = self.self.mutual(x if self.post else self.norm1(x), rows, bias)
+        return self._ffn(self._after(self.norm1, x, out))
 
-    def step(self, x: Tensor, memory: Tensor | None, bias: Tensor | None, state: BlockState | None) -> tuple[Tensor, BlockState]:
-        """x (B, D), one token of each row, memory (N, S, D) → (B, D), and the state after it."""
-        out, own = self.self.own(self._before(self.norm1, x), state.own if state else None)
+    def step(self, x: Tensor, slot: Tensor, k: Tensor, v: Tensor, source: Source | None, bias: Tensor | None) -> Tensor:
+        """x (B, D), one token of each row → (B, D). Slot, k and v as in `own`, source and bias as in `across`."""
+        out = self.self.own(x if self.post else self.norm1(x), slot, k, v)
         x = self._after(self.norm1, x, out)
-        known = None
-        if self.cross is not None and self.norm2 is not None:
-            assert memory is not None
-            known = state.cross if state and state.cross else self.cross.look_up(memory)
-            x = self._after(self.norm2, x, self.cross.across(self._before(self.norm2, x), known, bias))
-        return self._ffn(x), BlockState(own, known)
+        if self.cross is not None and self.norm2 is not None and source is not None:
+            out = self.cross.across(x if self.post else self.norm2(x), source, bias)
+            x = self._after(self.norm2, x, out)
+        return self._ffn(x)
 
     def _ffn(self, x: Tensor) -> Tensor:
-        y = self._before(self.norm3, x)
+        y = x if self.post else self.norm3(x)
         inner = self.activation(self.w1(y))
         if self.w3 is not None:
             inner = inner.mul_(self.w3(y))
         return self._after(self.norm3, x, self.w2(inner))
-
-    def _before(self, norm: Normalise, x: Tensor) -> Tensor:
-        return x if self.post else norm(x)
 
     def _after(self, norm: Normalise, x: Tensor, out: Tensor) -> Tensor:
         x = out.add_(x)
@@ -187,42 +202,48 @@ class BareStack:
         weights = [p for module in (*blocks, *([output] if output else [])) for p in module.parameters()]
         turned = sum(p.numel() for p in weights) <= SMALL
 
-        def product(weight: Tensor, bias: Tensor | None = None) -> Product:
-            return Product(weight, bias, turned=turned)
-
-        self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block, product) for block in blocks]
+        made = partial(product, turned=turned)
+        self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block, made) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
-        self.output = product(output.weight, output.bias) if output else None
+        self.output = made(output.weight, output.bias) if output else None
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """ids (N, S), mask (N, 1, 1, S) → the last states (N, S, D) of an encoder."""
         x = self.embed(ids, slice(ids.size(1))).flatten(0, 1)
-        bias = _bias(mask)
+        bias = _bias(mask, x)
         for block in self.blocks:
             x = block.read(x, len(ids), bias)
         return (self.norm(x) if self.norm else x).view(*ids.shape, -1)
 
-    def step(
-        self, ids: Tensor, place: int, memory: Tensor | None, mask: Tensor | None, states: Sequence[BlockState]
-    ) -> tuple[Tensor, tuple[BlockState, ...]]:
-        """ids (B), memory (N, S, D), mask (N, 1, 1, S) → the logits (B, V), and what every block remembers."""
+    def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
+        """What is known before a step: what the blocks have remembered, if anything, and all of the memory (N, S, D)."""
+        crosses = [block.cross for block in self.blocks if block.cross]
+        sources = () if memory is None else tuple(cross.look_up(memory, padded=mask is not None) for cross in crosses)
+        bias = _bias(mask, self.embed.token)
+        if blocks:
+            return Cache.of([block.own for block in blocks], sources, bias)
+        own = self.blocks[0].self
+        return Cache.empty((len(self.blocks), rows, own.kv_heads), (own.d_k, own.d_v), self.embed.token, sources, bias)
+
+    def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """ids (B) → the logits (B, V), and what is known then."""
         assert self.output is not None
-        x, bias = self.embed(ids, place), _bias(mask)
-        remembered = []
-        for i, block in enumerate(self.blocks):
-            x, new = block.step(x, memory, bias, states[i] if states else None)
-            remembered.append(new)
-        return self.output(self.norm(x) if self.norm else x), tuple(remembered)
+        x = self.embed(ids, cache.length)
+        cache, places = cache.longer()
+        for block, place, source in zip(self.blocks, places, cache.sources or itertools.repeat(None), strict=False):
+            x = block.step(x, *place, source, cache.bias)
+        return self.output(self.norm(x) if self.norm else x), cache
 
 
-def _bias(mask: Tensor | None) -> Tensor | None:
+def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """What is added to scores: −∞ where nobody may look."""
-    return None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -math.inf)
+    return None if mask is None else like.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
 
 
 def _normalisation(norm: Norm) -> Normalise:
     """`norm` with what it takes gathered once."""
     shape, weight = norm.weight.shape, norm.weight
     if isinstance(norm, LayerNorm):
-        return partial(torch.layer_norm, normalized_shape=shape, weight=weight, bias=norm.bias, eps=norm.epsilon)
+        bias, epsilon = norm.bias, norm.epsilon
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
     return partial(torch.rms_norm, normalized_shape=shape, weight=weight, eps=norm.epsilon)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from glassformer.layers.attention import Attention
 from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
+from glassformer.layers.cache import Cache
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import normalisation
@@ -33,32 +35,32 @@ class State:
     length: int = 0  # tokens read so far
     sharing: int = 1  # B / N
     bare: BareStack | None = None  # the decoder without its modules
+    cache: Cache | None = None  # what it has remembered in place of its blocks
 
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
         if self.memory is None:
-            return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks))
+            return self._of(index, None, 1)
         sources, sharing = _shared([i // self.sharing for i in index.tolist()])
-        if sources == list(range(len(self.memory))):  # as mostly in a beam search
-            return replace(self, blocks=tuple(block.reorder(index, None) for block in self.blocks), sharing=sharing)
-        return self._of(index, torch.tensor(sources, dtype=torch.long), sharing)
+        same = sources == list(range(len(self.memory)))  # as mostly in a beam search
+        return self._of(index, None if same else torch.tensor(sources, dtype=torch.long), sharing)
 
     def apart(self) -> "State":
-        """The same, in which every row has an encoded source of its own."""
-        if self.memory is None or self.sharing == 1:
-            return self
-        rows = torch.arange(len(self.memory) * self.sharing)
-        return self._of(rows, rows // self.sharing, 1)
+        """The same for modules: each block remembers for itself, and every row has an encoded source of its own."""
+        state = self if self.cache is None else replace(self, blocks=self.cache.blocks(), cache=None)
+        if state.memory is None or state.sharing == 1:
+            return state
+        rows = torch.arange(len(state.memory) * state.sharing)
+        return state._of(rows, rows // state.sharing, 1)
 
-    def _of(self, index: Tensor, sources: Tensor, sharing: int) -> "State":
-        assert self.memory is not None
-        return replace(
-            self,
-            memory=self.memory.index_select(0, sources),
-            memory_mask=None if self.memory_mask is None else self.memory_mask.index_select(0, sources),
-            blocks=tuple(block.reorder(index, sources) for block in self.blocks),
-            sharing=sharing,
-        )
+    def _of(self, index: Tensor, sources: Tensor | None, sharing: int) -> "State":
+        """Those rows, with those encoded sources, or all."""
+        memory, mask = self.memory, self.memory_mask
+        if sources is not None and memory is not None:
+            memory, mask = memory.index_select(0, sources), None if mask is None else mask.index_select(0, sources)
+        blocks = tuple(block.reorder(index, sources) for block in self.blocks)
+        cache = None if self.cache is None else self.cache.reorder(index, sources)
+        return State(memory, mask, blocks, self.length, sharing, self.bare, cache)
 
 
 def _shared(sources: list[int]) -> tuple[list[int], int]:
@@ -107,7 +109,7 @@ class Stack(nn.Module):
             self.add_module(str(i), block)
         self.norm = norm() if o.norm == "pre" else None
         self._additive = o.scores == "additive"
-        self._parts: list[nn.Module] | None = None
+        self._parts: list[dict[str, nn.Parameter | None]] | None = None  # the modules' own: which modules there are never changes
         self._bare: tuple[list[tuple[int, int]], BareStack] | None = None
 
     def forward(
@@ -136,14 +138,19 @@ class Stack(nn.Module):
         super().train(mode)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes anew what can be made anew, and could not be copied."""
+        return {**self.__dict__, "_parts": None, "_bare": None}
+
     def bare(self, output: nn.Linear | None = None) -> BareStack | None:
-        """This, and a decoder's `output`, without modules; made anew when weights have changed. Additive scores need modules."""
+        """This, and a decoder's `output`, without modules; made anew when weights have changed (though not through
+        `.data`, which leaves no trace). Additive scores need modules."""
         if self.training or self._additive:
             return None
         if self._parts is None:
-            self._parts = list(self.modules())  # which they are never changes; to ask for them takes longer than a block
-        parts = self._parts if output is None else [*self._parts, output]
-        weights = [weight for part in parts for weight in part._parameters.values() if weight is not None]
+            parts = [*self.modules(), *([output] if output is not None else [])]
+            self._parts = [part._parameters for part in parts if part._parameters]  # to ask for them takes longer than a block
+        weights = [weight for part in self._parts for weight in part.values() if weight is not None]
         stamps = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
         known = self._bare
         if known is None or known[0] != stamps:
@@ -158,13 +165,14 @@ class Stack(nn.Module):
 
     def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:
         """One token of each row (B) → its `logits` (B, V), and the state after reading it."""
-        if state.bare is None or traced() or torch.is_grad_enabled():
+        bare, memory, mask = state.bare, state.memory, state.memory_mask
+        if bare is None or traced() or torch.is_grad_enabled():
             state = state.apart()
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
-            found = logits(states[:, 0])
-        else:
-            found, blocks = state.bare.step(ids, state.length, state.memory, state.memory_mask, state.blocks)
-        return found, State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, state.bare)
+            return logits(states[:, 0]), State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, bare)
+        cache = state.cache or bare.begin(len(ids), state.blocks, memory, mask)
+        found, cache = bare.step(ids, cache)
+        return found, State(memory, mask, (), state.length + 1, state.sharing, bare, cache)
 
 
 def initialise_xavier(model: nn.Module) -> None:

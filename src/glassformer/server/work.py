@@ -201,7 +201,7 @@ class Work:
             sentence = f"Beams are searched by models that translate; this one is for the task {task.recipe.task!r}."
             raise bad("not-for-task", sentence, field="model")
         check_text(task, asked.text)
-        options = replace(task.recipe.decoding, beam=asked.beam, length_penalty=asked.length_penalty)
+        options = replace(task.recipe.decoding, beam=asked.beam, nbest=asked.beam, length_penalty=asked.length_penalty)
         with in_words(), tree.watching() as trees:
             with edited(task, asked.edits):
                 answer = task.translate(asked.text, direction(task, asked.text, asked.to), options)

@@ -123,7 +123,7 @@ class Translate(Translator, Task):
             return [[h] for h in found]
         if options.beam == 1:
             return [[h] for h in search.greedy(self.model, state, limits, length_penalty=penalty)]
-        return search.beam(self.model, state, limits, width=options.beam, length_penalty=penalty)
+        return search.beam(self.model, state, limits, width=options.beam, length_penalty=penalty, wanted=options.wanted)
 
     # -- looking inside
 
@@ -165,7 +165,7 @@ class Translate(Translator, Task):
         pattern = trace.get(f"decoder.{self.model.decoder.depth - 1}.cross.pattern")
         return None if pattern is None else pattern.mean(0)
 
-    def explain(self, answer: Translation, nbest: int = 1) -> dict[str, Any]:
+    def explain(self, answer: Translation) -> dict[str, Any]:
         """A translation with everything about it, ready for JSON."""
         trace = self.trace(answer.source, answer.to, target=answer.ids) if answer.source.strip() else None
         looked = self.alignment(trace) if trace else None
@@ -183,7 +183,7 @@ class Translate(Translator, Task):
             ]
             if answer.log_probs
             else [],
-            "nbest": [{"translation": each.text, "score": each.score} for each in answer.nbest[:nbest]],
+            "nbest": [{"translation": each.text, "score": each.score} for each in answer.nbest],
             "alignment": {
                 "rows": [*trace.target[1:], "<eos>"],
                 "columns": trace.source,

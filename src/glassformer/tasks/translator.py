@@ -26,7 +26,7 @@ class Translation:
     ids: Ids
     score: float  # Σ log p ÷ lengthᵅ; nan if CTranslate2 was greedy and not asked for it
     log_probs: list[float]  # of each token and the end; none if CTranslate2 has searched
-    nbest: tuple["Translation", ...] = ()  # all that were found, this one first
+    nbest: tuple["Translation", ...] = ()  # as many as were wanted, this one first
 
 
 class Translator(ABC):
@@ -97,6 +97,8 @@ class Translator(ABC):
             self._check_length(ids, first + i + 1)
         for rows, found in self.decode_all(sources, options, sampling, batch_tokens):
             for i, hypotheses in zip(rows, found, strict=True):
+                if not hypotheses:
+                    raise UserError(f"Sentence {first + i + 1}: the model's numbers are not finite; its weights are damaged.")
                 each = [(self.target.decode(h.ids), h.ids, h.score, h.log_probs) for h in hypotheses]
                 all_found = tuple(Translation(texts[i], towards[i], *one) for one in each)
                 answers[i] = Translation(texts[i], towards[i], *each[0], all_found)

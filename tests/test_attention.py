@@ -332,8 +332,8 @@ def cached(length: int) -> Cache:
 
 def gone_on(cache: Cache, seed: int) -> Cache:
     """With a token more, which is written as blocks would."""
-    more, places = cache.longer()
-    for i, (slot, k, v) in enumerate(places):
+    more = cache.longer()
+    for i, (slot, k, v) in enumerate(more.places()):
         new = some(1, 3 * seed + i)
         slot.copy_(torch.cat((new.k, new.v), dim=-1).squeeze(2))
         assert k[:, :, -1:].equal(new.k) and v[:, :, -1:].equal(new.v)

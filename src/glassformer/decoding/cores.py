@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TypeVar
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
-from glassformer.layers import products
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -17,17 +19,47 @@ R = TypeVar("R")
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Within this block PyTorch computes by this thread alone: what a single step computes is too little to be shared, but for
-    the products with the whole vocabulary."""
+    """Within this block PyTorch and NumPy compute by this thread alone: what a single step computes is too little to be shared.
+    The products with a whole vocabulary would gain a little by it on a quiet machine, and on a busy one all would wait."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    shared = products.cores.get()
-    products.cores.set(before)
+    _numpy.enter()
     try:
         yield
     finally:
-        products.cores.set(shared)
+        _numpy.leave()
         torch.set_num_threads(before)
+
+
+class _NumPy:
+    """The threads of NumPy's products. They are the process's, so the first that comes lowers them and the last that goes
+    brings them back."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.before = Lock(), 0, [0]
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.before = [library.get_num_threads() for library in _libraries()]
+                for library in _libraries():
+                    library.set_num_threads(1)
+            self.inside += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                for library, threads in zip(_libraries(), self.before, strict=True):
+                    library.set_num_threads(threads)
+
+
+_numpy = _NumPy()
+
+
+@cache
+def _libraries() -> list[Any]:
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]]:
@@ -40,6 +72,7 @@ def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]
             yield from ((i, work(part)) for i, part in enumerate(parts))
         return
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    _numpy.enter()
     try:
         going = {pool.submit(copy_context().run, work, part): i for i, part in enumerate(parts)}
         while going:
@@ -48,3 +81,4 @@ def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]
                 yield going.pop(each), each.result()
     finally:
         pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C nothing new begins
+        _numpy.leave()

@@ -1,4 +1,4 @@
-"""A source, or one token more, through blocks by their weights alone.
+"""A source, or one token more of each row, through blocks by their weights alone.
 
 For one sentence the calls of modules cost more than the small products inside them, so decoding does without: what is here
 computes what `Block` computes, from the same weights and with the same state. Nothing can be looked at meanwhile; whoever
@@ -8,7 +8,9 @@ looks, or wants gradients, goes through the modules.
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.block import Block, BlockState, Norm
-from glassformer.layers.cache import Cache, Source
+from glassformer.layers.cache import Array, Cache, Source
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.products import Product, product
@@ -24,7 +26,8 @@ from glassformer.layers.products import Product, product
 MANY = 32  # heads of all rows, from which on they are multiplied in one batch
 SMALL = 20_000_000  # weights that may be kept a second time, turned, and large matrices a third time, packed
 Products = Callable[..., Product]  # from a weight and perhaps a bias
-Normalise = Callable[[Tensor], Tensor]
+X = TypeVar("X", Tensor, Array)
+Step = Callable[[X], X]
 
 
 class BareAttention:
@@ -38,7 +41,6 @@ class BareAttention:
         scale = 1 / math.sqrt(self.d_k)  # in the weights, so that no step has to multiply
         q, k, v = ([x for x in (each.weight, each.bias) if x is not None] for each in (attention.q, attention.k, attention.v))
         q = [x * scale for x in q]
-        self.width = attention.q.in_features
         both = [
             torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
             for a, b in zip(k, v, strict=True)
@@ -49,20 +51,6 @@ class BareAttention:
             self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
         self.o = product(attention.o.weight, attention.o.bias)
         self.cuts = (len(q[0]), len(both[0]))
-        self._asking, self._telling = q, attention.o.weight
-        self.o_bias = attention.o.bias
-
-    @cached_property
-    def asking(self) -> Tensor:
-        """W_Q of each head, and its bias as one row more: (H, D + 1, d_k)."""
-        weight = self._asking[0]
-        bias = self._asking[1] if len(self._asking) > 1 else weight.new_zeros(len(weight))
-        return torch.cat((weight.t(), bias.unsqueeze(0))).view(-1, self.heads, self.d_k).transpose(0, 1).contiguous()
-
-    @cached_property
-    def telling(self) -> Tensor:
-        """W_O of each head: (H, d_v, D)."""
-        return self._telling.t().reshape(self.heads, self.d_v, -1)
 
     def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """x (N · S, D) → (N · S, D): every place looks at all places of its row.
@@ -97,28 +85,14 @@ class BareAttention:
 
         `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
         """
-        if source.short is None:
-            return self._look(self.q(x), source.known.k, source.known.v, bias)
-        shift, asked, told = source.short
-        scores = torch.addmm(shift, x, asked)  # (B, H · S)
-        pattern = scores.view(x.size(0), self.heads, -1).softmax(2).view_as(scores)
-        return torch.mm(pattern, told) if self.o_bias is None else torch.addmm(self.o_bias, pattern, told)
+        return self._look(self.q(x), source.known.k, source.known.v, bias)
 
-    def look_up(self, memory: Tensor, *, padded: bool) -> Source:
-        """Keys and values of a whole memory (N, S, D).
-
-        One short source is asked by all tokens, so W_Q and W_O are multiplied with it once, and not with every token:
-        (x W_Q) Kᵀ = x (W_Q Kᵀ), and (p V) W_O = p (V W_O).
-        """
+    def look_up(self, memory: Tensor) -> Source:
+        """Keys and values of a whole memory (N, S, D)."""
         rows, length, _ = memory.shape
         both = self.both(memory.flatten(0, 1)).view(rows, length, self.kv_heads, -1)
         k, v = both.transpose(1, 2).contiguous().split_with_sizes((self.d_k, self.d_v), 3)  # (N, K, S, ·)
-        known = KeyValues(k, v)
-        if rows > 1 or padded or self.heads > self.kv_heads or self.heads * length > 2 * self.width:
-            return Source(known)
-        asked = torch.bmm(self.asking, k[0].transpose(1, 2)).transpose(0, 1).reshape(self.width + 1, -1)  # (D + 1, H · S)
-        told = torch.bmm(v[0], self.telling).view(-1, self.telling.size(2))
-        return Source(known, (asked[-1], asked[:-1], told))
+        return Source(KeyValues(k, v))
 
     def _look(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         rows, heads, length, d_k = k.shape
@@ -155,55 +129,79 @@ class BareEmbedding:
         return x if self.position is None else x.add_(self.position[place])
 
 
-class BareBlock:
+class Attends(Protocol[X]):
+    """Attention with tensors or with arrays, as `BareAttention` says."""
+
+    kv_heads: int
+    d_k: int
+    d_v: int
+
+    def mutual(self, x: X, rows: int, bias: Tensor | None) -> X: ...
+    def own(self, x: X, slot: X, k: X, v: X) -> X: ...
+    def across(self, x: X, source: Source, bias: Tensor | None) -> X: ...
+    def look_up(self, memory: X) -> Source: ...
+
+
+@dataclass(frozen=True)
+class BareBlock(Generic[X]):
     """A block without dropout."""
 
-    def __init__(self, block: Block, product: Products) -> None:
-        self.post = block.post
-        self.norm1, self.norm3 = _normalisation(block.norm1), _normalisation(block.norm3)
-        self.norm2 = _normalisation(block.norm2) if block.norm2 else None
-        self.self = BareAttention(block.self, product)
-        self.cross = BareAttention(block.cross, product, cross=True) if block.cross else None
-        w1, w2, w3 = (product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
-        assert w1 and w2
-        self.w1, self.w2, self.w3 = w1, w2, w3
-        self.activation = torch.relu_ if block.ffn.activation is F.relu else block.ffn.activation
+    post: bool
+    norms: tuple[Step[X], Step[X] | None, Step[X]]  # of self-attention, cross-attention, FFN
+    own: Attends[X]
+    cross: Attends[X] | None
+    w1: Step[X]
+    w2: Step[X]
+    w3: Step[X] | None
+    activation: Step[X]
 
-    def read(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
+    def read(self, x: X, rows: int, bias: Tensor | None) -> X:
         """x (N · S, D), whole rows of an encoder → (N · S, D)."""
-        out = self.self.mutual(x if self.post else self.norm1(x), rows, bias)
-        return self._ffn(self._after(self.norm1, x, out))
+        norm = self.norms[0]
+        return self._ffn(self._after(norm, x, self.own.mutual(x if self.post else norm(x), rows, bias)))
 
-    def step(self, x: Tensor, slot: Tensor, k: Tensor, v: Tensor, source: Source | None, bias: Tensor | None) -> Tensor:
+    def step(self, x: X, slot: X, k: X, v: X, source: Source | None, bias: Tensor | None) -> X:
         """x (B, D), one token of each row → (B, D). Slot, k and v as in `own`, source and bias as in `across`."""
-        out = self.self.own(x if self.post else self.norm1(x), slot, k, v)
-        x = self._after(self.norm1, x, out)
-        if self.cross is not None and self.norm2 is not None and source is not None:
-            out = self.cross.across(x if self.post else self.norm2(x), source, bias)
-            x = self._after(self.norm2, x, out)
+        norm, second, _ = self.norms
+        x = self._after(norm, x, self.own.own(x if self.post else norm(x), slot, k, v))
+        if self.cross is not None and second is not None and source is not None:
+            x = self._after(second, x, self.cross.across(x if self.post else second(x), source, bias))
         return self._ffn(x)
 
-    def _ffn(self, x: Tensor) -> Tensor:
-        y = x if self.post else self.norm3(x)
+    def _ffn(self, x: X) -> X:
+        norm = self.norms[2]
+        y = x if self.post else norm(x)
         inner = self.activation(self.w1(y))
         if self.w3 is not None:
-            inner = inner.mul_(self.w3(y))
-        return self._after(self.norm3, x, self.w2(inner))
+            inner *= self.w3(y)
+        return self._after(norm, x, self.w2(inner))
 
-    def _after(self, norm: Normalise, x: Tensor, out: Tensor) -> Tensor:
-        x = out.add_(x)
-        return norm(x) if self.post else x
+    def _after(self, norm: Step[X], x: X, out: X) -> X:
+        out += x
+        return norm(out) if self.post else out
+
+
+def _block(block: Block, product: Products) -> BareBlock[Tensor]:
+    w1, w2, w3 = (product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
+    assert w1 and w2
+    return BareBlock(
+        block.post,
+        (_normalisation(block.norm1), _normalisation(block.norm2) if block.norm2 else None, _normalisation(block.norm3)),
+        BareAttention(block.self, product),
+        BareAttention(block.cross, product, cross=True) if block.cross else None,
+        w1,
+        w2,
+        w3,
+        torch.relu_ if block.ffn.activation is F.relu else block.ffn.activation,
+    )
 
 
 class BareStack:
     """An embedding, blocks, perhaps a last normalisation, and a decoder's logits."""
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
-        weights = [p for module in (*blocks, *([output] if output else [])) for p in module.parameters()]
-        turned = sum(p.numel() for p in weights) <= SMALL
-
-        made = partial(product, turned=turned)
-        self.embed, self.blocks = BareEmbedding(embedding), [BareBlock(block, made) for block in blocks]
+        made = partial(product, turned=small(blocks, output))
+        self.embed, self.blocks = BareEmbedding(embedding), [_block(block, made) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
         self.output = made(output.weight, output.bias) if output else None
 
@@ -217,22 +215,28 @@ class BareStack:
 
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
         """What is known before a step: what the blocks have remembered, if anything, and all of the memory (N, S, D)."""
-        crosses = [block.cross for block in self.blocks if block.cross]
-        sources = () if memory is None else tuple(cross.look_up(memory, padded=mask is not None) for cross in crosses)
-        bias = _bias(mask, self.embed.token)
+        sources = () if memory is None else tuple(block.cross.look_up(memory) for block in self.blocks if block.cross)
+        return self._begun(rows, blocks, sources, _bias(mask, self.embed.token))
+
+    def _begun(self, rows: int, blocks: Sequence[BlockState], sources: tuple[Source, ...], bias: Tensor | None) -> Cache:
         if blocks:
             return Cache.of([block.own for block in blocks], sources, bias)
-        own = self.blocks[0].self
+        own = self.blocks[0].own
         return Cache.empty((len(self.blocks), rows, own.kv_heads), (own.d_k, own.d_v), self.embed.token, sources, bias)
 
     def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """ids (B) → the logits (B, V), and what is known then."""
         assert self.output is not None
         x = self.embed(ids, cache.length)
-        cache, places = cache.longer()
-        for block, place, source in zip(self.blocks, places, cache.sources or itertools.repeat(None), strict=False):
+        cache = cache.longer()
+        for block, place, source in zip(self.blocks, cache.places(), cache.sources or itertools.repeat(None), strict=False):
             x = block.step(x, *place, source, cache.bias)
         return self.output(self.norm(x) if self.norm else x), cache
+
+
+def small(blocks: Sequence[Block], output: nn.Linear | None) -> bool:
+    """Whether there is room for the weights once more."""
+    return sum(p.numel() for module in (*blocks, *([output] if output else [])) for p in module.parameters()) <= SMALL
 
 
 def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -240,7 +244,7 @@ def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return None if mask is None else like.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
 
 
-def _normalisation(norm: Norm) -> Normalise:
+def _normalisation(norm: Norm) -> Step[Tensor]:
     """`norm` with what it takes gathered once."""
     shape, weight = norm.weight.shape, norm.weight
     if isinstance(norm, LayerNorm):

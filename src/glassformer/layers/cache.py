@@ -2,22 +2,26 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.layers.attention import KeyValues
 from glassformer.layers.block import BlockState
 
 ROOM = 32  # tokens that there is room for at first
+Array = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a block looks up in N sources. Of a single one there may also be a short cut, see `BareAttention.look_up`."""
+    """What a block looks up in N sources; of a single one also for NumPy, see `layers/few.py`."""
 
     known: KeyValues  # (N, K, S, ·)
-    short: tuple[Tensor, Tensor, Tensor] | None = None  # b_Q Kᵀ (H · S), W_Q Kᵀ (D, H · S), V W_O (H · S, D)
+    arrays: tuple[Array, Array] | None = None  # keys (K, d_k, S) and values (K, S, d_v)
 
     def reorder(self, index: Tensor) -> "Source":
         return Source(self.known.reorder(index))
@@ -59,17 +63,21 @@ class Cache:
         sources = [source.known for source in self.sources] if self.sources else [None] * len(own)
         return tuple(BlockState(*each) for each in zip(own, sources, strict=True))
 
-    def longer(self) -> tuple["Cache", Iterable[tuple[Tensor, Tensor, Tensor]]]:
-        """With one token more, and for each block where its keys and values are to be written (B, K, d_k + d_v), and all of
-        them: keys (B, K, length, d_k) and values (B, K, length, d_v)."""
+    def longer(self) -> "Cache":
+        """With one token more, which is still to be written."""
         length, room = self.length, self.room
         frozen = room.both.is_inference() and not torch.is_inference_mode_enabled()
         if room.used != length or room.both.size(3) == length or frozen:
             room = self._room(room.both.size(1))
             room.both.narrow(3, 0, length).copy_(self.room.both.narrow(3, 0, length))
         room.used = length + 1
-        more = Cache(room, length + 1, self.d_k, self.sources, self.bias)
-        return more, ((slot, *both) for slot, both in zip(room.both.select(3, length).unbind(), more._own(), strict=True))
+        return Cache(room, length + 1, self.d_k, self.sources, self.bias)
+
+    def places(self) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
+        """For each block where the last token's keys and values stand (B, K, d_k + d_v), and all of them: keys
+        (B, K, length, d_k) and values (B, K, length, d_v)."""
+        slots = self.room.both.select(3, self.length - 1).unbind()
+        return ((slot, *both) for slot, both in zip(slots, self._own(), strict=True))
 
     def reorder(self, index: Tensor, sources: Tensor | None) -> "Cache":
         """That whose row i is this one's row index[i]; of the sources those rows, or all."""

@@ -15,6 +15,7 @@ from glassformer.layers.block import Block, BlockState
 from glassformer.layers.cache import Cache
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
+from glassformer.layers.few import without_modules
 from glassformer.layers.norm import normalisation
 from glassformer.layers.positions import Rotary
 from glassformer.options import BertOptions, BlockOptions, TransformerOptions
@@ -41,6 +42,8 @@ class State:
         """The state whose row i is this one's row index[i]."""
         if self.memory is None:
             return self._of(index, None, 1)
+        if len(self.memory) == 1:
+            return self._of(index, None, index.size(0))
         sources, sharing = _shared([i // self.sharing for i in index.tolist()])
         same = sources == list(range(len(self.memory)))  # as mostly in a beam search
         return self._of(index, None if same else torch.tensor(sources, dtype=torch.long), sharing)
@@ -155,7 +158,7 @@ class Stack(nn.Module):
         known = self._bare
         if known is None or known[0] != stamps:
             blocks = [self.get_submodule(str(i)) for i in range(self.depth)]
-            known = self._bare = stamps, BareStack(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
+            known = self._bare = stamps, without_modules(self.embed, blocks, self.norm, output)  # type: ignore[arg-type]
         return known[1]
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:

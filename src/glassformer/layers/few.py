@@ -1,0 +1,178 @@
+"""One sentence, and one token more of it or of its beams, by NumPy's products.
+
+Of so few rows PyTorch takes longer from a call to its kernel than the kernel takes; NumPy's way to a product is half as long.
+What is here computes what `bare` computes, with the same weights and the same cache.
+"""
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from glassformer.layers.attention import KeyValues
+from glassformer.layers.bare import Attends, BareAttention, BareBlock, BareStack, Step, small
+from glassformer.layers.block import Block, BlockState, Norm
+from glassformer.layers.cache import Array, Cache, Source
+from glassformer.layers.embedding import Embedding
+from glassformer.layers.products import Product
+
+FEW = 16  # rows of a step
+SHORT = 64  # places of a source
+
+
+def without_modules(embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> BareStack:
+    """A stack for decoding. What is large waits for its weights and not for calls; NumPy has no half precision."""
+    known = embedding.token.weight.dtype in (torch.float32, torch.float64) and not any(block.self.rotary for block in blocks)
+    return (FewStack if known and small(blocks, output) else BareStack)(embedding, blocks, norm, output)
+
+
+class FewStack(BareStack):
+    """As `BareStack`, and few rows through NumPy."""
+
+    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
+        super().__init__(embedding, blocks, norm, output)
+        self.few = [_block(block) for block in self.blocks]
+        self.last = _by_torch(self.norm) if self.norm else None
+        self.one = _multiplied(self.output) if self.output else None
+        self.tokens = _array(self.embed.token)
+        self.places = None if self.embed.position is None else _array(self.embed.position)
+
+    def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is not None or not _one(ids):
+            return super().read(ids, mask)
+        with np.errstate(all="ignore"):
+            x = self._embed(ids[0], slice(ids.size(1)))
+            for block in self.few:
+                x = block.read(x, 1, None)
+            return torch.from_numpy(self.last(x) if self.last else x).unsqueeze(0)
+
+    def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
+        if memory is None or mask is not None or not _one(memory):
+            return super().begin(rows, blocks, memory, mask)
+        source = _array(memory[0])
+        return self._begun(rows, blocks, tuple(block.cross.look_up(source) for block in self.few if block.cross), None)
+
+    def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        if ids.size(0) > FEW or (cache.sources and cache.sources[0].arrays is None):
+            return super().step(ids, cache)
+        with np.errstate(all="ignore"):  # what is not finite is said by whoever chooses
+            x = self._embed(ids, cache.length)
+            cache = cache.longer()
+            length, d_k, both = cache.length, cache.d_k, cache.room.both.numpy()  # (L, B, K, size, d_k + d_v)
+            slots, keys, values = both[:, :, :, length - 1], both[:, :, :, :length, :d_k], both[:, :, :, :length, d_k:]
+            sources = cache.sources or itertools.repeat(None)
+            for block, slot, k, v, source in zip(self.few, slots, keys.swapaxes(3, 4), values, sources, strict=False):
+                x = block.step(x, slot, k, v, source, None)
+            x = self.last(x) if self.last else x
+            assert self.one is not None and self.output is not None
+            return (torch.from_numpy(self.one(x)) if len(x) == 1 else self.output(torch.from_numpy(x))), cache
+
+    def _embed(self, ids: Tensor, place: int | slice) -> Array:
+        x = self.tokens[ids.numpy()] * self.embed.scale
+        return x if self.places is None else np.add(x, self.places[place], out=x)
+
+
+class FewAttention:
+    """Dot-product attention: of all places of one source to each other; of one query a row to itself and what was before it, or
+    to one source. Nothing is masked."""
+
+    def __init__(self, bare: Attends[Tensor], *, cross: bool = False) -> None:
+        assert isinstance(bare, BareAttention)
+        self.heads, self.kv_heads, self.d_k, self.d_v = bare.heads, bare.kv_heads, bare.d_k, bare.d_v
+        self.cut = bare.cuts[0]
+        self.o = _multiplied(bare.o)
+        if cross:
+            self.q, self.both = _multiplied(bare.q), _multiplied(bare.both)
+        else:
+            self.joined = _multiplied(bare.joined)
+
+    def mutual(self, x: Array, rows: int, bias: Tensor | None) -> Array:
+        """x (S, D) → (S, D): every place looks at all places."""
+        assert rows == 1 and bias is None
+        joined = self.joined(x)
+        return self._look(joined[:, : self.cut], *self._parted(joined[:, self.cut :]))
+
+    def own(self, x: Array, slot: Array, k: Array, v: Array) -> Array:
+        """x (B, D) → (B, D) by looking at itself and what was before it. Its own keys and values are written to `slot`
+        (B, K, d_k + d_v), the last place of all keys (B, K, d_k, T) and values (B, K, T, d_v)."""
+        joined = self.joined(x)
+        slot[...] = joined[:, self.cut :].reshape(slot.shape)
+        q = joined[:, : self.cut].reshape(len(x), self.kv_heads, -1, self.d_k)  # heads that share a key stand together
+        return self.o(np.matmul(_softmax(np.matmul(q, k)), v).reshape(len(x), -1))
+
+    def across(self, x: Array, source: Source, bias: Tensor | None) -> Array:
+        """x (B, D) → (B, D): all rows look at one source."""
+        assert source.arrays is not None and bias is None
+        return self._look(self.q(x), *source.arrays)
+
+    def look_up(self, memory: Array) -> Source:
+        """Keys and values of one source (S, D)."""
+        k, v = self._parted(self.both(memory))
+        known = KeyValues(torch.from_numpy(k.swapaxes(1, 2)).unsqueeze(0), torch.from_numpy(v).unsqueeze(0))
+        return Source(known, (k, v))
+
+    def _parted(self, both: Array) -> tuple[Array, Array]:
+        """Each head's keys beside its values → keys (K, d_k, S) and values (K, S, d_v)."""
+        both = both.reshape(len(both), self.kv_heads, -1).swapaxes(0, 1)
+        return np.ascontiguousarray(both[:, :, : self.d_k].swapaxes(1, 2)), np.ascontiguousarray(both[:, :, self.d_k :])
+
+    def _look(self, q: Array, k: Array, v: Array) -> Array:
+        """All queries (B, H · d_k) at the same keys (K, d_k, S) and values (K, S, d_v) → (B, D)."""
+        rows, groups = len(q), self.kv_heads
+        q = q.reshape(rows, groups, -1, self.d_k).swapaxes(0, 1).reshape(groups, -1, self.d_k)
+        z = np.matmul(_softmax(np.matmul(q, k)), v)  # (K, B · H / K, d_v)
+        return self.o(z.reshape(groups, rows, -1, self.d_v).swapaxes(0, 1).reshape(rows, -1))
+
+
+def _block(bare: BareBlock[Tensor]) -> BareBlock[Array]:
+    first, second, third = bare.norms
+    return BareBlock(
+        bare.post,
+        (_by_torch(first), _by_torch(second) if second else None, _by_torch(third)),
+        FewAttention(bare.own),
+        FewAttention(bare.cross, cross=True) if bare.cross else None,
+        _multiplied(bare.w1),
+        _multiplied(bare.w2),
+        _multiplied(bare.w3) if bare.w3 else None,
+        _by_torch(bare.activation),
+    )
+
+
+def _one(x: Tensor) -> bool:
+    """Whether x (N, S, …) is of one short source."""
+    return x.size(0) == 1 and x.size(1) <= SHORT
+
+
+def _array(x: Tensor) -> Array:
+    """The same memory."""
+    found: Array = x.detach().numpy()
+    return found
+
+
+def _multiplied(product: Step[Tensor]) -> Step[Array]:
+    assert isinstance(product, Product)
+    w, bias = _array(product.w), None if product.bias is None else _array(product.bias)
+
+    def multiply(x: Array) -> Array:
+        y: Array = x.dot(w)
+        if bias is not None:
+            y += bias
+        return y
+
+    return multiply
+
+
+def _by_torch(step: Step[Tensor]) -> Step[Array]:
+    """What takes NumPy many operations and PyTorch one."""
+
+    def steps(x: Array) -> Array:
+        y: Array = step(torch.from_numpy(x)).numpy()
+        return y
+
+    return steps
+
+
+_softmax = _by_torch(partial(torch.softmax, dim=-1))

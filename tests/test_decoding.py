@@ -12,10 +12,11 @@ import torch
 from conftest import every_variant, sentences, transformer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from glassformer.decoding import search
-from glassformer.decoding.cores import spread
+from glassformer.decoding.cores import one_core, spread
 from glassformer.decoding.largest import ENOUGH, largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits
@@ -252,7 +253,7 @@ def test_the_largest_are_those_of_topk(seed: int, width: int, count: int, ties: 
     x = torch.randn(1 + ENOUGH // width, width, generator=draw)
     x = x.round() if ties else x.masked_fill(x > 1.5, -math.inf)
     count = min(count, width)
-    values, where = largest(x, count)
+    values, where = map(torch.from_numpy, largest(x, count))
     assert values.equal(x.topk(count, dim=1).values)
     assert x.gather(1, where).equal(values)
     assert all(len(set(row)) == count for row in where.tolist())
@@ -269,6 +270,22 @@ def test_spread_work_is_all_done_and_threads_are_as_before(threads: int) -> None
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
+
+
+def test_threads_of_numpy_are_as_before_when_the_last_one_leaves() -> None:
+    """Two at a time, and the one that came first leaves first."""
+    (library,) = ThreadpoolController().select(user_api="blas").lib_controllers
+    before = library.get_num_threads()
+    library.set_num_threads(2)
+    first, second = one_core(), one_core()
+    first.__enter__()
+    second.__enter__()
+    assert library.get_num_threads() == 1
+    first.__exit__(None, None, None)
+    assert library.get_num_threads() == 1
+    second.__exit__(None, None, None)
+    assert library.get_num_threads() == 2
+    library.set_num_threads(before)
 
 
 # Sampling

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
+from glassformer.layers.few import FEW
 from glassformer.models.stack import parameters
 from glassformer.models.transformer import Transformer
 from glassformer.options import PRESETS, TransformerOptions
@@ -239,6 +240,23 @@ def test_rows_that_share_a_source_go_on_as_if_each_had_its_own(changes: dict[str
         found, _ = model.step(ids, together.reorder(turned))
         wanted, _ = model.step(ids, apart.reorder(turned))
         close(found, wanted)
+
+
+@every_variant
+@torch.no_grad()
+def test_beams_of_one_source_go_on_alike_be_they_few_or_many(changes: dict[str, Any]) -> None:
+    """Few have a way of their own; it takes up what many have remembered, and the other way round."""
+    model = transformer(**changes)
+    source, target = sentences(5), torch.randint(3, VOCABULARY, (FEW + 4, 3), generator=torch.Generator().manual_seed(0))
+    whole = model.logits(model(source.expand(len(target), -1), target))
+    for counts in ((3, FEW + 4, 2), (FEW + 4, 5, 1)):
+        state, rows = model.start(source), torch.zeros(1, dtype=torch.long)
+        for t, count in enumerate(counts):
+            index = torch.arange(count) % len(rows)
+            rows = rows[index] if t else torch.arange(count)
+            state = state.reorder(index)
+            logits, state = model.step(target[rows, t], state)
+            close(logits, whole[rows, t])
 
 
 @torch.no_grad()

@@ -152,7 +152,7 @@ def _print(out: IO[str], translator: Any, answer: "Translation", number: int, nb
     elif nbest == 1:
         print(one_line(answer.text), file=out)
     else:
-        for each in answer.nbest or [answer]:
+        for each in answer.nbest:
             print(f"{number}\t{each.score:.4f}\t{one_line(each.text)}", file=out)
 
 

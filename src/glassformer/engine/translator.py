@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
-GREEDY, BEAMS = 1536, 4096  # tokens of the sources that are searched together, at most; with beams, of all beams
+GREEDY, BEAMS = 3072, 4096  # tokens of the sources that are searched together, at most; with beams, of all beams
 LEAST = 128  # and at least
 Found = list[Hypothesis]
 
@@ -67,7 +67,7 @@ class FastTranslator(Translator):
                 banned = any(not self._banned.isdisjoint(names) for names in written)
                 # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
                 long = any(len(names) - (names[-1:] == self._end) >= most for names in written[: options.wanted])
-                found = self._read(result, options.wanted)
+                found = self._read(written[: options.wanted], result.scores)
                 if long and not banned and options.beam == 1 and not self.scored:
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
                     long = False
@@ -78,7 +78,7 @@ class FastTranslator(Translator):
                     answers.append(found)
             yield done, answers
         if again:
-            found_again = [(row, {tuple(h.ids): h for h in self._read(waiting[0].result(), None)}) for row, waiting in again]
+            found_again = [(row, {tuple(h.ids): h for h in self._read_all(waiting[0].result())}) for row, waiting in again]
             self._score([(sources[row], h) for row, found in found_again for h in found.values()], options)
             ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for _, found in found_again]
             yield [row for row, _ in found_again], ranked
@@ -118,10 +118,13 @@ class FastTranslator(Translator):
             h.log_probs = list(result.log_probs)
             h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty
 
-    def _read(self, result: Any, count: int | None) -> Found:
-        """The first so many, or all."""
+    def _read_all(self, result: Any) -> Found:
+        return self._read(result.hypotheses, result.scores)
+
+    def _read(self, written: list[list[str]], scores: list[float]) -> Found:
+        """Those that were written, the first scores are theirs."""
         found = []
-        for names, score in zip(result.hypotheses[:count], result.scores[:count] or [math.nan], strict=True):
+        for names, score in zip(written, scores or [math.nan], strict=False):
             ids = [self._ids[name] for name in (names[:-1] if names[-1:] == self._end else names)]
             found.append(Hypothesis(ids, score=score))
         return found

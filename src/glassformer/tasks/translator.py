@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,12 @@ class Translation:
     ids: Ids
     score: float  # Σ log p ÷ lengthᵅ; nan if CTranslate2 was greedy and not asked for it
     log_probs: list[float]  # of each token and the end; none if CTranslate2 has searched
-    nbest: tuple["Translation", ...] = ()  # as many as were wanted, this one first
+    others: tuple["Translation", ...] = ()  # the next best, if more than one was wanted
+
+    @property
+    def nbest(self) -> tuple["Translation", ...]:
+        """As many as were wanted, this one first."""
+        return (self, *self.others)
 
 
 class Translator(ABC):
@@ -89,7 +94,7 @@ class Translator(ABC):
         """
         options = options or self.recipe.decoding
         towards = [self.direction(text, to) for text in texts]
-        answers = [Translation(text, into, "", [], 0.0, []) for text, into in zip(texts, towards, strict=True)]
+        answers: dict[int, Translation] = {}
         sources = {
             i: self.source_ids(ids, towards[i]) for i, ids in enumerate(self.source.encode_batch(list(texts))) if texts[i].strip()
         }
@@ -99,11 +104,12 @@ class Translator(ABC):
             for i, hypotheses in zip(rows, found, strict=True):
                 if not hypotheses:
                     raise UserError(f"Sentence {first + i + 1}: the model's numbers are not finite; its weights are damaged.")
-                each = [(self.target.decode(h.ids), h.ids, h.score, h.log_probs) for h in hypotheses]
-                all_found = tuple(Translation(texts[i], towards[i], *one) for one in each)
-                answers[i] = Translation(texts[i], towards[i], *each[0], all_found)
+                best, *others = (
+                    Translation(texts[i], towards[i], self.target.decode(h.ids), h.ids, h.score, h.log_probs) for h in hypotheses
+                )
+                answers[i] = replace(best, others=tuple(others)) if others else best
             progress(len(rows))
-        return answers
+        return [answers.get(i) or Translation(text, towards[i], "", [], 0.0, []) for i, text in enumerate(texts)]
 
     def fits(self, source: str, target: str) -> bool:
         """Whether a pair, with its marks, is within the model's positions, either way round."""

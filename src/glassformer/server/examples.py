@@ -11,7 +11,7 @@ from glassformer.text.tokenizer import Tokenizer
 HAN = re.compile("[\u4e00-\u9fff]")
 
 SENTENCES = {
-    "zh": ["我喜欢吃草莓。", "他昨天去了医院。", "好久不见。"],
+    "zh": ["我喜欢吃草莓。", "他昨天去了医院。", "火车站在哪里？"],
     "en": ["He went to the hospital yesterday.", "I like strawberries.", "Where is the station?"],
     "de": ["Zwei Hunde spielen im Schnee.", "Eine Frau liest ein Buch."],
     "fr": ["Deux chiens jouent dans la neige.", "Une femme lit un livre."],

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,8 +242,9 @@ def test_no_sentences_give_no_hypotheses() -> None:
 
 def test_a_huge_length_penalty_is_not_an_overflow() -> None:
     model = Oracle(6, 0)
-    found = search.beam(model, model.start([0]), limits_for([5]), width=3, length_penalty=1e4)
-    assert all(math.isfinite(h.score) for h in found[0])
+    for penalty in (1e4, 1e308):
+        found = search.beam(model, model.start([0]), limits_for([5]), width=3, length_penalty=penalty, wanted=1)
+        assert all(math.isfinite(h.score) for h in found[0])
 
 
 @settings(max_examples=60)
@@ -259,33 +261,46 @@ def test_the_largest_are_those_of_topk(seed: int, width: int, count: int, ties: 
     assert all(len(set(row)) == count for row in where.tolist())
 
 
+@pytest.fixture
+def numpys_threads() -> Iterator[Callable[[], set[int]]]:
+    """How many threads NumPy's products take: two, at the beginning of a test."""
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    before = [library.get_num_threads() for library in libraries]
+    for library in libraries:
+        library.set_num_threads(2)
+    yield lambda: {library.get_num_threads() for library in libraries}
+    for library, threads in zip(libraries, before, strict=True):
+        library.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_spread_work_is_all_done_and_threads_are_as_before(threads: int) -> None:
-    before = torch.get_num_threads()
+def test_spread_work_is_all_done_and_threads_are_as_before(threads: int, numpys_threads: Callable[[], set[int]]) -> None:
+    before, many = torch.get_num_threads(), numpys_threads()
     torch.set_num_threads(threads)
+
+    def work(part: int) -> tuple[int, int, bool]:
+        return 6 // part, torch.get_num_threads(), numpys_threads() <= {1}
+
     try:
-        assert dict(spread(lambda part: (part * 2, torch.get_num_threads()), [3, 1, 2])) == {0: (6, 1), 1: (2, 1), 2: (4, 1)}
+        assert dict(spread(work, [3, 1, 2])) == {0: (2, 1, True), 1: (6, 1, True), 2: (3, 1, True)}
         with pytest.raises(ZeroDivisionError):
-            list(spread(lambda part: 1 // part, [1, 0, 2]))
-        assert torch.get_num_threads() == threads
+            list(spread(work, [1, 0, 2]))
+        assert torch.get_num_threads() == threads and numpys_threads() == many
     finally:
         torch.set_num_threads(before)
 
 
-def test_threads_of_numpy_are_as_before_when_the_last_one_leaves() -> None:
+def test_threads_of_numpy_are_as_before_when_the_last_one_leaves(numpys_threads: Callable[[], set[int]]) -> None:
     """Two at a time, and the one that came first leaves first."""
-    (library,) = ThreadpoolController().select(user_api="blas").lib_controllers
-    before = library.get_num_threads()
-    library.set_num_threads(2)
-    first, second = one_core(), one_core()
-    first.__enter__()
-    second.__enter__()
-    assert library.get_num_threads() == 1
-    first.__exit__(None, None, None)
-    assert library.get_num_threads() == 1
-    second.__exit__(None, None, None)
-    assert library.get_num_threads() == 2
-    library.set_num_threads(before)
+    many = numpys_threads()
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(one_core())
+    second.enter_context(one_core())
+    assert numpys_threads() <= {1}
+    first.close()
+    assert numpys_threads() <= {1}
+    second.close()
+    assert numpys_threads() == many
 
 
 # Sampling

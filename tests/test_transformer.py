@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from glassformer.layers import few
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.layers.few import FEW
@@ -183,9 +184,13 @@ def test_step_by_step_is_all_at_once(changes: dict[str, Any], seed: int, length:
 
 
 @every_variant
+@pytest.mark.parametrize("short", [3, 64])
 @torch.no_grad()
-def test_one_source_is_read_alike_with_and_without_padding(changes: dict[str, Any]) -> None:
+def test_one_source_is_read_alike_short_or_long_padded_or_not(
+    changes: dict[str, Any], short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A single short source has a way of its own, which knows of no padding."""
+    monkeypatch.setattr(few, "SHORT", short)
     model = transformer(**changes)
     source = sentences(5)
     padded = torch.nn.functional.pad(source, (0, 2))

@@ -397,9 +397,14 @@ def test_a_state_goes_on_outside_inference_mode(translator: Translate) -> None:
     assert found.equal(wanted)
 
 
-def test_a_model_that_computes_no_numbers_is_told(translator: Translate) -> None:
+@pytest.mark.parametrize(
+    ("options", "sampling"), [(BEAM, None), (DecodingOptions(beam=1), None), (BEAM, Sampling())], ids=["beam", "greedy", "drawn"]
+)
+def test_a_model_that_computes_no_numbers_is_told(
+    translator: Translate, options: DecodingOptions, sampling: Sampling | None
+) -> None:
     broken = copy.deepcopy(translator)
     with torch.no_grad():
         broken.model.output.weight.fill_(math.nan)
     with pytest.raises(UserError, match="Sentence 1: the model's numbers are not finite"):
-        broken.translate(TEXTS[0], options=BEAM)
+        broken.translate(TEXTS[0], options=options, sampling=sampling)

@@ -5,7 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 
 import torch
@@ -21,28 +21,37 @@ R = TypeVar("R")
 def one_core() -> Iterator[None]:
     """Within this block PyTorch and NumPy compute by this thread alone: what a single step computes is too little to be shared.
     The products with a whole vocabulary would gain a little by it on a quiet machine, and on a busy one all would wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    _numpy.enter()
+    with numpy_alone():
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def numpy_alone() -> Iterator[None]:
+    """Within this block NumPy's products take one thread. The setting is the process's: the first that comes lowers it, the last
+    that goes brings it back."""
+    _limit.enter()
     try:
         yield
     finally:
-        _numpy.leave()
-        torch.set_num_threads(before)
+        _limit.leave()
 
 
-class _NumPy:
-    """The threads of NumPy's products. They are the process's, so the first that comes lowers them and the last that goes
-    brings them back."""
-
+class _Limit:
     def __init__(self) -> None:
-        self.lock, self.inside, self.before = Lock(), 0, [0]
+        self.lock, self.inside = RLock(), 0
+        self.before: list[int] = []
 
     def enter(self) -> None:
+        libraries = _libraries()
         with self.lock:
             if self.inside == 0:
-                self.before = [library.get_num_threads() for library in _libraries()]
-                for library in _libraries():
+                self.before = [library.get_num_threads() for library in libraries]
+                for library in libraries:
                     library.set_num_threads(1)
             self.inside += 1
 
@@ -54,7 +63,7 @@ class _NumPy:
                     library.set_num_threads(threads)
 
 
-_numpy = _NumPy()
+_limit = _Limit()
 
 
 @cache
@@ -72,13 +81,12 @@ def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]
             yield from ((i, work(part)) for i, part in enumerate(parts))
         return
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    _numpy.enter()
-    try:
-        going = {pool.submit(copy_context().run, work, part): i for i, part in enumerate(parts)}
-        while going:
-            done, _ = wait(going, return_when=FIRST_COMPLETED)
-            for each in done:
-                yield going.pop(each), each.result()
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C nothing new begins
-        _numpy.leave()
+    with numpy_alone():
+        try:
+            going = {pool.submit(copy_context().run, work, part): i for i, part in enumerate(parts)}
+            while going:
+                done, _ = wait(going, return_when=FIRST_COMPLETED)
+                for each in done:
+                    yield going.pop(each), each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C nothing new begins

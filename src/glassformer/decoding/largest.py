@@ -17,7 +17,7 @@ def largest(x: Tensor, count: int) -> tuple[Array, NDArray[np.int64]]:
     """The `count` largest of each row of x (B, n), largest first, and where they stand: as x.topk(count).
 
     The maxima of parts of a row come eight at a time. The `count` largest numbers lie in the `count` parts with the largest
-    maxima.
+    maxima. A row that cannot be cut into equal parts of such a size is left to `topk`.
     """
     part = _part(x.size(1))
     if x.numel() < ENOUGH or not count < x.size(1) // part:

@@ -2,7 +2,7 @@
 when it is as good as decided. No torch is needed for it.
 
 Two of our rules it has no option for: each sentence has its own greatest length, at which it must end and the end counts;
-and some tokens are never written. The few sentences where either would make a difference are searched again.
+and some tokens are never written. The few sentences whose answers show that either would make a difference are searched again.
 """
 
 import math

@@ -64,7 +64,7 @@ class BareAttention:
             q, k = self.rotary(q, 0), self.rotary(k, 0)
         if self.kv_heads < self.heads:
             q = q.reshape(rows, self.kv_heads, -1, self.d_k)
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).view(rows, self.heads, -1, self.d_v)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).reshape(rows, self.heads, -1, self.d_v)
         return self.o(z.transpose(1, 2).reshape(-1, self.heads * self.d_v))
 
     def own(self, x: Tensor, slot: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -215,6 +215,7 @@ class BareStack:
 
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
         """What is known before a step: what the blocks have remembered, if anything, and all of the memory (N, S, D)."""
+        assert (memory is None) == (self.blocks[0].cross is None)
         sources = () if memory is None else tuple(block.cross.look_up(memory) for block in self.blocks if block.cross)
         return self._begun(rows, blocks, sources, _bias(mask, self.embed.token))
 

@@ -46,10 +46,10 @@ class Cache:
 
     @classmethod
     def empty(
-        cls, both: tuple[int, int, int], widths: tuple[int, int], like: Tensor, sources: tuple[Source, ...], bias: Tensor | None
+        cls, shape: tuple[int, int, int], widths: tuple[int, int], like: Tensor, sources: tuple[Source, ...], bias: Tensor | None
     ) -> "Cache":
         """Of (L, B, K) and (d_k, d_v), without a token yet, in numbers like those."""
-        return cls(Room(like.new_empty(*both, ROOM, sum(widths)), 0), 0, widths[0], sources, bias)
+        return cls(Room(like.new_empty(*shape, ROOM, sum(widths)), 0), 0, widths[0], sources, bias)
 
     @classmethod
     def of(cls, own: Sequence[KeyValues], sources: tuple[Source, ...] = (), bias: Tensor | None = None) -> "Cache":

@@ -24,7 +24,8 @@ SHORT = 64  # places of a source
 
 
 def without_modules(embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> BareStack:
-    """A stack for decoding. What is large waits for its weights and not for calls; NumPy has no half precision."""
+    """A stack that nobody looks into. What is large waits for its weights and not for calls, NumPy's products have no half
+    precision, and turning q and k would take NumPy many operations: those stay with PyTorch."""
     known = embedding.token.weight.dtype in (torch.float32, torch.float64) and not any(block.self.rotary for block in blocks)
     return (FewStack if known and small(blocks, output) else BareStack)(embedding, blocks, norm, output)
 
@@ -38,7 +39,7 @@ class FewStack(BareStack):
         self.last = _by_torch(self.norm) if self.norm else None
         self.one = _multiplied(self.output) if self.output else None
         self.tokens = _array(self.embed.token)
-        self.places = None if self.embed.position is None else _array(self.embed.position)
+        self.positions = None if self.embed.position is None else _array(self.embed.position)
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         if mask is not None or not _one(ids):
@@ -71,8 +72,12 @@ class FewStack(BareStack):
             return (torch.from_numpy(self.one(x)) if len(x) == 1 else self.output(torch.from_numpy(x))), cache
 
     def _embed(self, ids: Tensor, place: int | slice) -> Array:
-        x = self.tokens[ids.numpy()] * self.embed.scale
-        return x if self.places is None else np.add(x, self.places[place], out=x)
+        x = self.tokens[ids.numpy()]
+        if self.embed.scale != 1:
+            x *= self.embed.scale
+        if self.positions is not None:
+            x += self.positions[place]
+        return x
 
 
 class FewAttention:
@@ -81,7 +86,7 @@ class FewAttention:
 
     def __init__(self, bare: Attends[Tensor], *, cross: bool = False) -> None:
         assert isinstance(bare, BareAttention)
-        self.heads, self.kv_heads, self.d_k, self.d_v = bare.heads, bare.kv_heads, bare.d_k, bare.d_v
+        self.kv_heads, self.d_k, self.d_v = bare.kv_heads, bare.d_k, bare.d_v
         self.cut = bare.cuts[0]
         self.o = _multiplied(bare.o)
         if cross:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
-FEW = 64  # rows, up to which it does
+MOST = 64  # rows, up to which it does
 
 
 def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Product":
@@ -15,7 +15,7 @@ def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Pro
 
 class Product:
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
-        self.weight, self.bias = weight, bias
+        self.bias = bias
         self.w = weight.t().contiguous() if turned else weight.t()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -31,11 +31,12 @@ class Packed(Product):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         super().__init__(weight, bias, turned=turned)
+        self.weight = weight
         self.packed: Tensor | None = None
         self.packs = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not 1 < x.size(0) <= FEW or not self._packed():
+        if not 1 < x.size(0) <= MOST or not self._packed():
             return super().__call__(x)
         return self._multiply(x, self.packed)
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.decoding.cores import numpy_alone
 from glassformer.decoding.sampling import discourage, distribution, draw
 from glassformer.decoding.search import walk, with_log_probs
 from glassformer.errors import UserError
@@ -168,7 +169,8 @@ class Language(Continuer, Task):
         state = self.model.start(read[:1, :-1] if same else read[:, :-1])
         if same and len(read) > 1:
             state = state.reorder(torch.zeros(len(read), dtype=torch.long))
-        walk(self.model, read[:, -1], state, choose, write, steps=self.window - read.size(1) + 1)
+        with numpy_alone():
+            walk(self.model, read[:, -1], state, choose, write, steps=self.window - read.size(1) + 1)
 
     # -- looking inside
 

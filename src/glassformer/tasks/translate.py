@@ -1,6 +1,7 @@
 """Translation: any text → text. How pairs become tensors, what the loss is, what the answer is."""
 
 import hashlib
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -120,9 +121,9 @@ class Translate(Translator, Task):
         if sampling is not None:
             seeds = [_seed(sampling.seed, ids) for ids in sources]
             found = search.sample(self.model, state, limits, seeds=seeds, sampling=sampling, length_penalty=penalty)
-            return [[h] for h in found]
+            return _finite(found)
         if options.beam == 1:
-            return [[h] for h in search.greedy(self.model, state, limits, length_penalty=penalty)]
+            return _finite(search.greedy(self.model, state, limits, length_penalty=penalty))
         return search.beam(self.model, state, limits, width=options.beam, length_penalty=penalty, wanted=options.wanted)
 
     # -- looking inside
@@ -192,6 +193,11 @@ class Translate(Translator, Task):
             if trace and looked is not None
             else None,
         }
+
+
+def _finite(found: list[Hypothesis]) -> list[list[Hypothesis]]:
+    """One for each source; none where the model's numbers are not finite, as of a beam."""
+    return [[h] if math.isfinite(h.score) else [] for h in found]
 
 
 def _seed(seed: int, source: Ids) -> int:

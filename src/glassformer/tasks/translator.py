@@ -103,7 +103,7 @@ class Translator(ABC):
         for rows, found in self.decode_all(sources, options, sampling, batch_tokens):
             for i, hypotheses in zip(rows, found, strict=True):
                 if not hypotheses:
-                    raise UserError(f"Sentence {first + i + 1}: the model's numbers are not finite; its weights are damaged.")
+                    raise UserError(f"Sentence {first + i + 1}: the model's numbers are not finite; its weights may be damaged.")
                 best, *others = (
                     Translation(texts[i], towards[i], self.target.decode(h.ids), h.ids, h.score, h.log_probs) for h in hypotheses
                 )

@@ -21,6 +21,7 @@ from glassformer.decoding.cores import one_core, spread
 from glassformer.decoding.largest import ENOUGH, largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits
+from glassformer.layers import products
 
 PAD, BOS, EOS = 0, 1, 2
 seeds = st.integers(0, 10_000)
@@ -301,6 +302,26 @@ def test_threads_of_numpy_are_as_before_when_the_last_one_leaves(numpys_threads:
     assert numpys_threads() <= {1}
     second.close()
     assert numpys_threads() == many
+
+
+def test_a_large_product_is_shared_until_it_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = torch.randn(400, 400), torch.randn(5, 400)
+    large = products.product(weight, turned=True)
+    assert isinstance(large, products.Packed)
+    threads: list[int] = []
+    plain = large._multiply
+    monkeypatch.setattr(large, "_multiply", lambda *args: (threads.append(torch.get_num_threads()), plain(*args))[1])
+    monkeypatch.setattr(products, "ALONE", 3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_core():
+            for late in (10.0, -1.0, 10.0, 10.0, 10.0, 10.0):  # seconds, after which a product is late
+                monkeypatch.setattr(products, "LATE", late)
+                torch.testing.assert_close(large(x), x @ weight.t(), rtol=1e-4, atol=1e-4)
+    finally:
+        torch.set_num_threads(before)
+    assert threads[-6:] == [2, 2, 1, 1, 1, 2]
 
 
 # Sampling

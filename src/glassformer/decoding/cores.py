@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import ThreadpoolController
 
+from glassformer.layers import products
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -19,14 +20,16 @@ R = TypeVar("R")
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Within this block PyTorch and NumPy compute by this thread alone: what a single step computes is too little to be shared.
-    The products with a whole vocabulary would gain a little by it on a quiet machine, and on a busy one all would wait."""
+    """Within this block PyTorch and NumPy compute by this thread alone: what a single step computes is too little to be shared,
+    but for the products of a beam with the whole vocabulary."""
     with numpy_alone():
-        before = torch.get_num_threads()
+        before, shared = torch.get_num_threads(), products.cores.get()
         try:
             torch.set_num_threads(1)
+            products.cores.set(before)
             yield
         finally:
+            products.cores.set(shared)
             torch.set_num_threads(before)
 
 

@@ -1,10 +1,17 @@
 """x W + b for few rows x (B, D), as fast as PyTorch can."""
 
+import time
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
 
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
+LATE = 0.002  # seconds: a product that takes longer has waited for a core that is busy with something else
+ALONE = 300  # products after that which are not shared
+
+cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
 
 
 def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Product":
@@ -34,11 +41,27 @@ class Packed(Product):
         self.weight = weight
         self.packed: Tensor | None = None
         self.packs = True
+        self.alone = 0
 
     def __call__(self, x: Tensor) -> Tensor:
         if not 1 < x.size(0) <= MOST or not self._packed():
             return super().__call__(x)
-        return self._multiply(x, self.packed)
+        threads = cores.get()
+        if threads == 1 or self.alone:
+            self.alone = max(0, self.alone - 1)
+            return self._multiply(x, self.packed)
+        return self._share(x, threads)
+
+    def _share(self, x: Tensor, threads: int) -> Tensor:
+        """By all cores, which takes half the time while they have nothing else to do."""
+        began = time.perf_counter()
+        torch.set_num_threads(threads)
+        try:
+            return self._multiply(x, self.packed)
+        finally:
+            torch.set_num_threads(1)
+            if time.perf_counter() - began > LATE:
+                self.alone = ALONE
 
     def _multiply(self, x: Tensor, packed: Tensor | None) -> Tensor:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
-GREEDY, BEAMS = 3072, 4096  # tokens of the sources that are searched together, at most; with beams, of all beams
+GREEDY = {"float32": 3072, "int8": 1024}  # tokens of the sources that are searched together, at most
+BEAMS = 4096  # of all beams
+SCORED = 1536  # of what is read once more for its score
 LEAST = 128  # and at least
 Found = list[Hypothesis]
 
@@ -43,7 +45,7 @@ class FastTranslator(Translator):
         self._ids = {name: id for id, name in enumerate(self._target_names)}
         self._banned = {self._target_names[id] for id in self.limits([], recipe.decoding).banned}
         self._end = [self._target_names[self.target.eos]]
-        self._threads = kept.cores()
+        self._threads, self._greedy = kept.cores(), GREEDY[precision]
         inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)
@@ -53,7 +55,7 @@ class FastTranslator(Translator):
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
-        size = min(GREEDY if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
+        size = min(self._greedy if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
         begun = []
         for rows in shares(sources, size, self._threads):
             limits = self.limits([sources[i] for i in rows], options).max_lengths
@@ -113,7 +115,7 @@ class FastTranslator(Translator):
         """By a pass over each, with its end."""
         sources = [[self._source_names[id] for id in source] for source, _ in found]
         targets = [[self._target_names[id] for id in h.ids] for _, h in found]
-        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=GREEDY, batch_type="tokens")
+        scored = self._engine.score_batch(sources, targets, max_input_length=0, max_batch_size=SCORED, batch_type="tokens")
         for (_, h), result in zip(found, scored, strict=True):
             h.log_probs = list(result.log_probs)
             h.score = h.log_prob * len(h.log_probs) ** -options.length_penalty

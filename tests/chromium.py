@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 import urllib.request
 from collections.abc import Iterator
 from functools import cache
@@ -150,15 +151,22 @@ class Explorer:
         assert not self.wrong, self.wrong
 
     def settle(self) -> "Explorer":
-        """Until nothing has been asked for a moment, and everything is drawn."""
+        """Until nothing has been asked for a moment, by the page's own clock, and everything is drawn."""
         calm = 0
         while calm < 3:
-            self.page.wait_for_timeout(25)
+            self.page.evaluate("() => new Promise((done) => setTimeout(done, 25))")
             calm = 0 if self.pending > 0 else calm + 1
         self.page.wait_for_function(
             "() => [...document.querySelectorAll('.matrix .scroller canvas')].every((one) => one.dataset.ready === 'true')"
         )
         return self
+
+    def traced_again(self) -> None:
+        """Until the page has asked for a second pass."""
+        until = time.monotonic() + 30
+        while len(self.traces) < 2:
+            assert time.monotonic() < until, "no second pass was asked for"
+            self.page.wait_for_timeout(50)
 
     def click(self, what: str) -> "Explorer":
         self.page.locator(what).first.click()

@@ -433,9 +433,10 @@ def test_a_recording_that_was_dropped_is_made_again(explorer: Explorer) -> None:
     explorer.go(view="walk", lang="en", **explorer.writes, step="encoder.0.self.scores")
     for i in range(18):
         explorer.server.ask("/api/trace", {"model": "classify", "text": f"the cat {i}"})
-    explorer.click("[data-view=attention]")
+    explorer.page.locator("[data-view=attention]").click()
+    explorer.traced_again()
     explorer.page.wait_for_function("() => document.querySelectorAll('.head canvas').length > 0")
-    assert len(explorer.traces) == 2 and not explorer.page.locator(".problem").count()
+    assert not explorer.settle().page.locator(".problem").count()
     explorer.wrong.clear()  # the 410 that told it
 
 
@@ -448,8 +449,7 @@ def test_a_recording_that_is_made_again_leaves_no_complaint(explorer: Explorer) 
     held: list[Any] = []
     explorer.page.route("**/api/trace/*/tensor/**", lambda route: route.continue_() if held else held.append(route))
     explorer.page.locator("[data-view=attention]").click()
-    while len(explorer.traces) < 2:
-        explorer.page.wait_for_timeout(50)
+    explorer.traced_again()
     explorer.page.wait_for_function("() => document.querySelectorAll('.head canvas').length > 0")
     held[0].continue_()
     explorer.settle()

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.layers import by_hand
+from glassformer.layers.linear import Linear
 from glassformer.layers.positions import Rotary
 from glassformer.trace import tap, traced
 
@@ -60,10 +62,10 @@ class Attention(nn.Module):
         self.d_k = d_k or width // heads
         self.d_v = d_v or width // heads
         self.rotary = rotary
-        self.q = nn.Linear(width, heads * self.d_k, bias)
-        self.k = nn.Linear(width, self.kv_heads * self.d_k, bias)
-        self.v = nn.Linear(width, self.kv_heads * self.d_v, bias)
-        self.o = nn.Linear(heads * self.d_v, width, bias)
+        self.q = Linear(width, heads * self.d_k, bias)
+        self.k = Linear(width, self.kv_heads * self.d_k, bias)
+        self.v = Linear(width, self.kv_heads * self.d_v, bias)
+        self.o = Linear(heads * self.d_v, width, bias)
         self.w = nn.Parameter(torch.empty(heads, 1, 1, self.d_k)) if scores == "additive" else None
 
     def forward(
@@ -73,6 +75,8 @@ class Attention(nn.Module):
 
         With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses those as they are.
         """
+        if by_hand.wanted(x) and self._short(x if memory is None else memory, state):
+            return self._by_hand(x, memory, mask)
         q = _split(self.q(x), self.d_k)  # (B, H, T, d_k)
         if memory is None:
             start = state.length if state else 0
@@ -84,6 +88,19 @@ class Attention(nn.Module):
         z = self._attend(q, known.k, known.v, mask)  # (B, H, T, d_v)
         out = self.o(z.transpose(1, 2).flatten(2))  # (B, T, H·d_v) → (B, T, D)
         return tap(self, "out", out), known
+
+    def _short(self, memory: Tensor, state: KeyValues | None) -> bool:
+        """Whether this is what `by_hand` has a way for, and a sooner one."""
+        plain = self.w is None and self.rotary is None and state is None
+        return plain and self.d_k == self.d_v and self.heads == self.kv_heads and memory.size(1) <= by_hand.SHORT
+
+    def _by_hand(self, x: Tensor, memory: Tensor | None, mask: Tensor | None) -> tuple[Tensor, KeyValues]:
+        if memory is None:
+            made = [by_hand.project(x, (self.q, self.k, self.v))]
+        else:
+            made = [self.q(x), by_hand.project(memory, (self.k, self.v))]
+        _, k, v = by_hand.heads_of(made, self.heads)
+        return self.o(by_hand.attend(made, mask, self.heads)), KeyValues(k, v)
 
     def _look_up(self, memory: Tensor, start: int) -> KeyValues:
         k = _split(self.k(memory), self.d_k)  # (B, K, S, d_k)

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 256  # positions at a time: (256, V) stays near the cache, where (4096, V) would be fresh memory page by page
+from glassformer.layers.by_hand import multiply, pack
+
+CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -18,20 +20,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight)
         loss, plain = states.new_zeros(()), states.new_zeros(())
         mean = weight.mean(0)  # the mean of a row of logits is its state · this
-        logits = states.new_empty(min(CHUNK, n), vocabulary)
+        packed = pack(weight)
         for start in range(0, n, CHUNK):
             h, y = states[start : start + CHUNK], targets[start : start + CHUNK].unsqueeze(1)
-            chunk = torch.mm(h, weight.t(), out=logits[: h.size(0)])
+            chunk = multiply(h, packed)
             chosen, largest = chunk.gather(1, y), chunk.amax(1, keepdim=True)
-            chunk.sub_(largest).exp_()  # from here on in place: softmax, then its difference from the target
-            z = chunk.sum(1, keepdim=True)
-            log_z = largest + z.log()
+            torch.softmax(chunk, 1, out=chunk)  # from here on in place: softmax, then its difference from the target
+            log_z = largest - chunk.amax(1, keepdim=True).log()  # p = e^(logit − log z), and the largest p is never 0
             nll = (log_z - chosen).sum()
             plain += nll
             loss += (1 - smoothing) * nll + smoothing * (log_z.sum() - (h @ mean).sum())
-            chunk.mul_(z.reciprocal())
             chunk.scatter_add_(1, y, chunk.new_full(y.shape, smoothing - 1))
-            torch.mm(chunk, weight, out=grad_states[start : start + CHUNK])
+            grad_states[start : start + CHUNK] = multiply(chunk, weight.t())
             grad_weight.addmm_(chunk.t(), h)
         if smoothing:  # the ε / V that every logit's target has
             grad_states -= smoothing * mean

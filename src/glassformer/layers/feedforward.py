@@ -6,6 +6,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.layers import by_hand
+from glassformer.layers.linear import Linear
 from glassformer.trace import tap
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,12 +27,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, *, activation: str, bias: bool = True, outputs: int = 0) -> None:
         super().__init__()
-        self.w1 = nn.Linear(width, inner, bias)
-        self.w2 = nn.Linear(inner, outputs or width, bias)
-        self.w3 = nn.Linear(width, inner, bias) if activation == "swiglu" else None
+        self.w1 = Linear(width, inner, bias)
+        self.w2 = Linear(inner, outputs or width, bias)
+        self.w3 = Linear(width, inner, bias) if activation == "swiglu" else None
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.activation is F.relu and by_hand.wanted(x):
+            return self.w2(by_hand.linear(x, self.w1.weight, self.w1.bias, relu=True))
         act = self.activation(tap(self, "pre", self.w1(x)))
         if self.w3 is not None:
             act = act * tap(self, "gate", self.w3(x))

@@ -6,6 +6,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from glassformer.layers import one_dnn
+
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
 LATE = 0.002  # seconds: a product that takes longer has waited for a core that is busy with something else
@@ -33,14 +35,13 @@ class Packed(Product):
     """With a large W.
 
     `mm` copies W into another order at every call, which takes longer than to multiply five rows. oneDNN can be given W in its
-    order once. PyTorch has that for what `torch.compile` makes, under names of its own; where it has not, all is as without.
+    order once; where PyTorch has no such thing, all is as without.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         super().__init__(weight, bias, turned=turned)
         self.weight = weight
         self.packed: Tensor | None = None
-        self.packs = True
         self.alone = 0
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ class Packed(Product):
         threads = cores.get()
         if threads == 1 or self.alone:
             self.alone = max(0, self.alone - 1)
-            return self._multiply(x, self.packed)
+            return self._multiply(x)
         return self._share(x, threads)
 
     def _share(self, x: Tensor, threads: int) -> Tensor:
@@ -57,23 +58,18 @@ class Packed(Product):
         began = time.perf_counter()
         torch.set_num_threads(threads)
         try:
-            return self._multiply(x, self.packed)
+            return self._multiply(x)
         finally:
             torch.set_num_threads(1)
             if time.perf_counter() - began > LATE:
                 self.alone = ALONE
 
-    def _multiply(self, x: Tensor, packed: Tensor | None) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")
-        return found
+    def _multiply(self, x: Tensor) -> Tensor:
+        assert self.packed is not None
+        return one_dnn.multiply(x, self.packed, self.bias)
 
     def _packed(self) -> bool:
-        """Whether W is packed; it is when it is first asked for, if this PyTorch and this processor have such a thing."""
-        if self.packed is None and self.packs:
-            try:
-                packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-                self._multiply(self.weight.new_zeros(2, self.weight.size(1)), packed)
-                self.packed = packed
-            except (AttributeError, RuntimeError, TypeError):
-                self.packs = False
-        return self.packs
+        """Whether W is packed; it is when it is first asked for."""
+        if self.packed is None and one_dnn.there():
+            self.packed = one_dnn.pack(self.weight.detach())
+        return self.packed is not None

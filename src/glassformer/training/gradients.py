@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from glassformer.decoding.cores import numpy_alone
+from glassformer.layers.by_hand import by_hand
 from glassformer.layers.dropout import drawing
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Task
@@ -28,23 +30,27 @@ class Gradients:
 
     def add(self, batch: Any, count: int) -> float:
         """Adds the gradient of the batch's loss ÷ count to the parameters; returns the summed −log p."""
-        if self._pool is None or not isinstance(batch, Rows) or batch.read.numel() * self.matrices < SMALL:
-            found = [self._of(batch, count, None)]
-        else:
-            parts = batch.split(self.threads)
-            seeds = torch.randint(1 << 62, (len(parts),)).tolist()  # drawn here, so that they do not depend on who is faster
-            found = list(self._pool.map(self._of, parts, [count] * len(parts), seeds))
+        with numpy_alone():
+            found = self._found(batch, count)
         for gradient, _ in found:  # in their order, so that the sum is the same every time
             for parameter, g in zip(self.parameters, gradient, strict=True):
                 if g is not None:
                     parameter.grad = g if parameter.grad is None else parameter.grad.add_(g)
         return sum(nll for _, nll in found)
 
+    def _found(self, batch: Any, count: int) -> list[tuple[tuple[Tensor | None, ...], float]]:
+        if self._pool is None or not isinstance(batch, Rows) or batch.read.numel() * self.matrices < SMALL:
+            return [self._of(batch, count, None)]
+        parts = batch.split(self.threads)
+        seeds = torch.randint(1 << 62, (len(parts),)).tolist()  # drawn here, so that they do not depend on who is faster
+        return list(self._pool.map(self._of, parts, [count] * len(parts), seeds))
+
     def _of(self, batch: Any, count: int, seed: int | None) -> tuple[tuple[Tensor | None, ...], float]:
         if seed is not None:
             with drawing(seed):
                 return self._of(batch, count, None)
-        trained, plain = self.task.loss(batch, self.smoothing)
+        with by_hand():
+            trained, plain = self.task.loss(batch, self.smoothing)
         return torch.autograd.grad(trained / count, self.parameters, allow_unused=True), plain.item()
 
     def close(self) -> None:

@@ -1,0 +1,153 @@
+"""Gradients written by hand are those that PyTorch finds by itself."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from glassformer.layers import by_hand, one_dnn
+from glassformer.layers.attention import Attention
+from glassformer.layers.feedforward import FeedForward
+from glassformer.layers.linear import Linear
+
+B, T, S, D, H = 5, 7, 9, 24, 3
+CAUSAL = torch.ones(T, T, dtype=torch.bool).tril()
+PADDED = (torch.arange(S) < torch.tensor([9, 4, 1, 8, 9]).unsqueeze(1))[:, None, None, :]
+
+
+@pytest.fixture(params=["oneDNN", "as PyTorch multiplies"], autouse=True)
+def product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to multiply, on whatever processor."""
+    if request.param == "oneDNN":
+        if not one_dnn.there():
+            pytest.skip("this PyTorch has no oneDNN")
+        monkeypatch.setattr(one_dnn, "ahead", lambda: True)
+    else:
+        monkeypatch.setattr(one_dnn, "ahead", lambda: False)
+
+
+def used(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bool]:
+    """How often that function is called from here on."""
+    calls: list[bool] = []
+    real = getattr(by_hand, name)
+    monkeypatch.setattr(by_hand, name, lambda *a, **k: (calls.append(True), real(*a, **k))[1])
+    return calls
+
+
+def both(module: nn.Module, run: Callable[[], Tensor], inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    """Answer and gradients by hand, and as PyTorch has them."""
+    towards = [*inputs, *(p for p in module.parameters() if p.requires_grad)]
+    found = []
+    for hand in (True, False):
+        if hand:
+            with by_hand.by_hand():
+                y = run()
+        else:
+            y = run()
+        weighed = torch.linspace(-1, 1, y.numel()).view_as(y)
+        found.append([y.detach(), *torch.autograd.grad((y * weighed).sum(), towards)])
+    return found[0], found[1]
+
+
+def same(hand: list[Tensor], theirs: list[Tensor]) -> None:
+    assert len(hand) == len(theirs)
+    for a, b in zip(hand, theirs, strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_layer(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Linear(D, 40, bias), torch.randn(B, T, D, requires_grad=True)
+    calls = used(monkeypatch, "linear")
+    same(*both(layer, lambda: layer(x), (x,)))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+def test_a_feed_forward_network(activation: str) -> None:
+    ffn, x = FeedForward(D, 50, activation=activation), torch.randn(B, T, D, requires_grad=True)
+    same(*both(ffn, lambda: ffn(x), (x,)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mask", [None, CAUSAL], ids=["all", "causal"])
+def test_attention_to_itself(mask: Tensor | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention, x = Attention(D, H, bias=bias), torch.randn(B, T, D, requires_grad=True)
+    calls = used(monkeypatch, "attend")
+    same(*both(attention, lambda: attention(x, mask=mask)[0], (x,)))
+    assert len(calls) == 1
+
+
+def test_heads_of_another_width() -> None:
+    attention, x = Attention(D, H, d_k=6, d_v=6), torch.randn(B, T, D, requires_grad=True)
+    same(*both(attention, lambda: attention(x, mask=CAUSAL)[0], (x,)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mask", [None, PADDED], ids=["all", "padded"])
+def test_attention_to_a_memory(mask: Tensor | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = Attention(D, H, bias=bias)
+    x, memory = torch.randn(B, T, D, requires_grad=True), torch.randn(B, S, D, requires_grad=True)
+    calls = used(monkeypatch, "attend")
+    same(*both(attention, lambda: attention(x, memory, mask=mask)[0], (x, memory)))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("options", [{"kv_heads": 1}, {"d_k": 5}, {"d_v": 4}, {"scores": "additive"}])
+def test_attention_of_other_kinds_goes_the_usual_way(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = Attention(D, H, **options)  # type: ignore[arg-type]
+    if attention.w is not None:
+        nn.init.normal_(attention.w)
+    x = torch.randn(B, T, D, requires_grad=True)
+    calls = used(monkeypatch, "attend")
+    same(*both(attention, lambda: attention(x, mask=CAUSAL)[0], (x,)))
+    assert not calls
+
+
+def test_long_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    attention, x = Attention(D, H), torch.randn(1, by_hand.SHORT + 1, D, requires_grad=True)
+    calls = used(monkeypatch, "attend")
+    same(*both(attention, lambda: attention(x)[0], (x,)))
+    assert not calls
+
+
+def test_keys_and_values_are_those_of_the_usual_way() -> None:
+    attention, x = Attention(D, H), torch.randn(B, T, D)
+    with by_hand.by_hand():
+        _, found = attention(x)
+    _, usual = attention(x)
+    same([found.k, found.v], [usual.k, usual.v])
+
+
+@pytest.mark.parametrize("frozen", ["q.weight", "k.bias", "v", "o", ""])
+def test_what_is_frozen_has_no_gradient(frozen: str) -> None:
+    attention, x = Attention(D, H), torch.randn(B, T, D, requires_grad=True)
+    for name, parameter in attention.named_parameters():
+        parameter.requires_grad_(not name.startswith(frozen) if frozen else False)
+    same(*both(attention, lambda: attention(x)[0], (x,)))
+
+
+def test_double_precision_goes_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Linear(D, 40).double(), torch.randn(B, D, dtype=torch.float64, requires_grad=True)
+    calls = used(monkeypatch, "linear")
+    same(*both(layer, lambda: layer(x), (x,)))
+    assert not calls
+
+
+def test_only_where_it_is_asked_for() -> None:
+    x, seen = torch.zeros(1), []
+    with by_hand.by_hand():
+        other = threading.Thread(target=lambda: seen.append(by_hand.wanted(x)))
+        other.start()
+        other.join()
+        assert by_hand.wanted(x)
+    assert not by_hand.wanted(x)
+    assert seen == [False]
+
+
+def test_packed_weights_multiply_alike() -> None:
+    weight, x = torch.randn(300, D), torch.randn(B, D)
+    torch.testing.assert_close(by_hand.multiply(x, by_hand.pack(weight)), x @ weight.t(), atol=1e-5, rtol=1e-5)

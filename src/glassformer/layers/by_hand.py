@@ -153,6 +153,7 @@ def _split(y: Tensor, count: int, heads: int) -> tuple[Tensor, ...]:
 
 
 def _times(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """a · b for each text and head, by NumPy."""
-    found = np.matmul(a.numpy(), b.numpy(), out=None if out is None else out.numpy())
+    """a · b for each text and head, by NumPy; numbers that are not finite are the trainer's to tell of."""
+    with np.errstate(all="ignore"):
+        found = np.matmul(a.numpy(), b.numpy(), out=None if out is None else out.numpy())
     return torch.from_numpy(found) if out is None else out

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers import by_hand, one_dnn
+from glassformer.layers import by_hand, one_dnn, products
 from glassformer.layers.attention import Attention
+from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.linear import Linear
 
@@ -42,7 +43,7 @@ def both(module: nn.Module, run: Callable[[], Tensor], inputs: tuple[Tensor, ...
     found = []
     for hand in (True, False):
         if hand:
-            with by_hand.by_hand():
+            with by_hand.switched_on():
                 y = run()
         else:
             y = run()
@@ -116,7 +117,7 @@ def test_long_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_and_values_are_those_of_the_usual_way() -> None:
     attention, x = Attention(D, H), torch.randn(B, T, D)
-    with by_hand.by_hand():
+    with by_hand.switched_on():
         _, found = attention(x)
     _, usual = attention(x)
     same([found.k, found.v], [usual.k, usual.v])
@@ -139,7 +140,7 @@ def test_double_precision_goes_the_usual_way(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_where_it_is_asked_for() -> None:
     x, seen = torch.zeros(1), []
-    with by_hand.by_hand():
+    with by_hand.switched_on():
         other = threading.Thread(target=lambda: seen.append(by_hand.wanted(x)))
         other.start()
         other.join()
@@ -148,6 +149,53 @@ def test_only_where_it_is_asked_for() -> None:
     assert seen == [False]
 
 
+def test_blocks_within_blocks() -> None:
+    x = torch.zeros(1)
+    with by_hand.switched_on():
+        with by_hand.switched_on():
+            pass
+        assert by_hand.wanted(x)
+
+
+@pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D)])
+def test_nothing_at_all(shape: tuple[int, ...]) -> None:
+    attention, x = Attention(D, H), torch.randn(shape, requires_grad=True)
+    with by_hand.switched_on():
+        z = attention(x)[0]
+    gradients = torch.autograd.grad(z.sum(), [x, *attention.parameters()])
+    assert gradients[0].shape == shape
+    assert all((g == 0).all() for g in gradients)
+
+
+def test_a_gradient_that_is_one_number_everywhere() -> None:
+    made = torch.randn(B, T, 3 * D, requires_grad=True)
+    found = torch.autograd.grad(by_hand.attend([made], None, H).sum(), made)[0]
+    q, k, v = by_hand.heads_of([made], H)
+    usual = torch.autograd.grad(nn.functional.scaled_dot_product_attention(q, k, v).sum(), made)[0]
+    same([found], [usual])
+
+
+def test_one_row_without_a_batch() -> None:
+    layer, x = Linear(D, 40), torch.randn(D, requires_grad=True)
+    same(*both(layer, lambda: layer(x), (x,)))
+
+
 def test_packed_weights_multiply_alike() -> None:
     weight, x = torch.randn(300, D), torch.randn(B, D)
-    torch.testing.assert_close(by_hand.multiply(x, by_hand.pack(weight)), x @ weight.t(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(products.multiply(x, products.pack(weight)), x @ weight.t(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_over_the_vocabulary(smoothing: float) -> None:
+    n, vocabulary = 700, 300
+    states, weight = torch.randn(n, D, requires_grad=True), torch.randn(vocabulary, D, requires_grad=True)
+    targets = torch.randint(vocabulary, (n,))
+    found, plain = linear_cross_entropy(states, weight, targets, smoothing)
+    logits = states @ weight.t()
+    usual = nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(found, usual, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(
+        plain, nn.functional.cross_entropy(logits, targets, reduction="sum").detach(), rtol=1e-5, atol=1e-3
+    )
+    for a, b in zip(torch.autograd.grad(found, (states, weight)), torch.autograd.grad(usual, (states, weight)), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)

@@ -53,6 +53,49 @@ def test_parts_add_up(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
+LSTM = {"kind": "rnn", "cell": "lstm", "width": 16, "max_length": 48}
+
+
+@pytest.mark.parametrize("name", ["translate", "language"])
+def test_the_two_biases_of_an_lstm_have_gradients_of_their_own(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "SMALL", 0)
+    task = registry.load(make(tmp_path / name, name, **LSTM))
+    batch, found = batch_of(task, name), []
+    for threads in (1, 2):
+        task.model.zero_grad()
+        one = Gradients(task, 0.1, threads)
+        one.add(batch, 10)
+        one.add(batch, 10)  # as with training.accumulate
+        one.close()
+        given = [p.grad for p in task.model.parameters() if p.grad is not None]
+        assert len({g.data_ptr() for g in given}) == len(given)
+        found.append([g.clone() for g in given])
+    task.model.zero_grad()
+    (2 * task.loss(batch, 0.1)[0] / 10).backward()
+    found.append([p.grad for p in task.model.parameters() if p.grad is not None])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_norm_has_the_whole_batch(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "SMALL", 0)
+    task = registry.load(make(tmp_path / "t", "classify", kind="textcnn", width=16, filters=4, max_length=48))
+    task.model.train()
+    batch, found = batch_of(task, "classify"), []
+    kept = {name: x.clone() for name, x in task.model.state_dict().items()}
+    for threads in (1, 3):
+        torch.manual_seed(5)  # of dropout
+        task.model.load_state_dict(kept)
+        task.model.zero_grad()
+        one = Gradients(task, 0.0, threads)
+        one.add(batch, 7)
+        one.close()
+        found.append([*(p.grad.clone() for p in task.model.parameters()), *(x.clone() for x in task.model.buffers())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_dropout_does_not_depend_on_who_is_faster(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "SMALL", 0)
     task: Any = registry.load(make(tmp_path / "t", "translate"))

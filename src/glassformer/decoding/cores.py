@@ -71,7 +71,9 @@ _limit = _Limit()
 
 @cache
 def _libraries() -> list[Any]:
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+    found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
+    own = [library for library in found if "numpy" in library.filepath]  # PyTorch may have brought another
+    return own or found
 
 
 def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]]:

@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
         With `state`, self-attention adds its keys and values to the earlier ones; cross-attention uses those as they are.
         """
-        if by_hand.wanted(x) and self._short(x if memory is None else memory, state):
+        if by_hand.wanted(x) and self._simple(x if memory is None else memory, state):
             return self._by_hand(x, memory, mask)
         q = _split(self.q(x), self.d_k)  # (B, H, T, d_k)
         if memory is None:
@@ -89,8 +89,8 @@ class Attention(nn.Module):
         out = self.o(z.transpose(1, 2).flatten(2))  # (B, T, H·d_v) → (B, T, D)
         return tap(self, "out", out), known
 
-    def _short(self, memory: Tensor, state: KeyValues | None) -> bool:
-        """Whether this is what `by_hand` has a way for, and a sooner one."""
+    def _simple(self, memory: Tensor, state: KeyValues | None) -> bool:
+        """Whether `by_hand` has a way for this, and a sooner one: plain scores, heads alike, a short text."""
         plain = self.w is None and self.rotary is None and state is None
         return plain and self.d_k == self.d_v and self.heads == self.kv_heads and memory.size(1) <= by_hand.SHORT
 

@@ -1,14 +1,14 @@
-"""Products and attention with gradients written out, for training: the same numbers as PyTorch's, sooner.
+"""Products and attention with gradients written out, for training: PyTorch's numbers but for rounding, sooner.
 
 Large products are oneDNN's where that is ahead of MKL. Attention of short texts is thousands of tiny products, which cost
-PyTorch twice what they cost NumPy, and one product by [W_Q W_K W_V] costs less than three. Whoever does not ask for `by_hand` has
-PyTorch's own gradients.
+PyTorch twice what they cost NumPy, and one product by [W_Q W_K W_V] costs less than three. Modules go this way where it is
+switched on; everywhere else they have PyTorch's own gradients.
 """
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,47 +16,30 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.layers import one_dnn
+from glassformer.layers.products import multiply, plain
 from glassformer.trace import traced
 
 SHORT = 64  # places that a text may look at; PyTorch's kernel is as fast with more, and keeps no pattern
 
-_here = threading.local()
+_on: ContextVar[bool] = ContextVar("by hand", default=False)
 
 
 @contextmanager
-def by_hand() -> Iterator[None]:
+def switched_on() -> Iterator[None]:
     """What this thread computes within this block has the gradients of this file."""
-    _here.on = True
+    before = _on.set(True)
     try:
         yield
     finally:
-        _here.on = False
+        _on.reset(before)
 
 
 def wanted(x: Tensor) -> bool:
     """Whether x goes this way."""
-    return getattr(_here, "on", False) and _plain(x) and not traced()
-
-
-def _plain(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu"
+    return _on.get() and plain(x) and not traced()
 
 
 # -- products
-
-
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """x Wᵀ + b, or max(0, ·) of it: x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N)."""
-    if _plain(x) and one_dnn.ahead():
-        return one_dnn.multiply(x, weight, bias, "relu" if relu else "none")
-    y = nn.functional.linear(x, weight, bias)
-    return y.relu_() if relu else y
-
-
-def pack(weight: Tensor) -> Tensor:
-    """For `multiply`, if it is to multiply often."""
-    return one_dnn.pack(weight) if _plain(weight) and one_dnn.ahead() else weight
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
@@ -85,7 +68,7 @@ class _Linear(torch.autograd.Function):
 
 def _of_weights(dz: Tensor, x: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
     """dW and db, where they are needed."""
-    dz, x = dz.flatten(0, -2), x.flatten(0, -2)
+    dz, x = dz.reshape(-1, dz.size(-1)), x.reshape(-1, x.size(-1))
     return dz.t() @ x if needed[0] else None, dz.sum(0) if needed[1] else None
 
 
@@ -93,15 +76,16 @@ def _of_weights(dz: Tensor, x: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor
 
 
 def project(x: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
-    """By all at once: x (B, T, D) → [x W₁ᵀ + b₁, x W₂ᵀ + b₂, …] side by side."""
+    """By all at once: x (B, T, D) → [x W₁ᵀ + b₁, x W₂ᵀ + b₂, …] side by side. All have a bias or none has."""
     weight = torch.cat(tuple(each.weight for each in projections))
     biases = tuple(each.bias for each in projections if each.bias is not None)
+    assert len(biases) in (0, len(projections))
     return linear(x, weight, torch.cat(biases) if biases else None)
 
 
 def attend(made: Sequence[Tensor], mask: Tensor | None, heads: int) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V → (B, T, H · d_k), all heads side by side, as in what is `made`: one tensor of q, k and v, or one of
-    q and one of k and v."""
+    q and one of k and v. Whatever the mask hides, every query has a key left."""
     found: Tensor = _Attention.apply(mask, heads, *made)
     return found
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.layers.by_hand import multiply, pack
+from glassformer.layers.products import multiply, pack
 
 CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
 
@@ -33,6 +33,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             chunk.scatter_add_(1, y, chunk.new_full(y.shape, smoothing - 1))
             grad_states[start : start + CHUNK] = multiply(chunk, weight.t())
             grad_weight.addmm_(chunk.t(), h)
+            del chunk  # or there would be two while the next one is made
         if smoothing:  # the ε / V that every logit's target has
             grad_states -= smoothing * mean
             grad_weight -= smoothing / vocabulary * states.sum(0)

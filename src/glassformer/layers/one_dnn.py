@@ -22,10 +22,11 @@ def pack(weight: Tensor) -> Tensor:
 
 @cache
 def there() -> bool:
-    """Whether this PyTorch and this processor have them."""
+    """Whether this PyTorch and this processor have them, and nobody has switched them off."""
     x = torch.eye(2)
     try:
-        return torch.equal(multiply(x, pack(x), None), x)
+        found = multiply(x, pack(x), None), multiply(x, x.t(), x.new_zeros(2), "relu")
+        return bool(torch.backends.mkldnn.enabled) and all(torch.equal(y, x) for y in found)
     except (AttributeError, RuntimeError, TypeError):
         return False
 

@@ -1,10 +1,10 @@
-"""x W + b for few rows x (B, D), as fast as PyTorch can."""
+"""x W + b, as fast as PyTorch can: for many rows in training, for few in decoding."""
 
 import time
 from contextvars import ContextVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.layers import one_dnn
 
@@ -14,6 +14,24 @@ LATE = 0.002  # seconds: a product that takes longer has waited for a core that 
 ALONE = 300  # products after that which are not shared
 
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N)."""
+    if plain(x) and one_dnn.ahead():
+        return one_dnn.multiply(x, weight, bias, "relu" if relu else "none")
+    y = nn.functional.linear(x, weight, bias)
+    return y.relu_() if relu else y
+
+
+def pack(weight: Tensor) -> Tensor:
+    """For `multiply`, if it is to multiply often."""
+    return one_dnn.pack(weight) if plain(weight) and one_dnn.ahead() else weight
+
+
+def plain(x: Tensor) -> bool:
+    """Whether it has the numbers that oneDNN and NumPy are asked for here."""
+    return x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Product":

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.decoding.cores import numpy_alone
-from glassformer.layers.by_hand import by_hand
+from glassformer.layers import by_hand
+from glassformer.layers.convolution import BatchNorm
 from glassformer.layers.dropout import drawing
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Task
@@ -24,7 +25,7 @@ class Gradients:
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
         products = (module for module in task.model.modules() if not isinstance(module, nn.Embedding))  # rows of those are taken
         self.matrices = sum(p.numel() for module in products for p in module.parameters(recurse=False) if p.dim() > 1)
-        shared = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.model.modules())
+        shared = any(isinstance(module, BatchNorm) for module in task.model.modules())
         self.threads = 1 if shared else threads  # a batch norm is of the whole batch
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if self.threads > 1 else None
 
@@ -49,7 +50,7 @@ class Gradients:
         if seed is not None:
             with drawing(seed):
                 return self._of(batch, count, None)
-        with by_hand():
+        with by_hand.switched_on():
             trained, plain = self.task.loss(batch, self.smoothing)
         return torch.autograd.grad(trained / count, self.parameters, allow_unused=True), plain.item()
 

@@ -6,7 +6,9 @@ and some tokens are never written. The few sentences whose answers show that eit
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ GREEDY = {"float32": 3072, "int8": 1024}  # tokens of the sources that are searc
 BEAMS = 4096  # of all beams
 SCORED = 1536  # of what is read once more for its score
 LEAST = 128  # and at least
+AHEAD = 3  # batches that are begun, of each core
 Found = list[Hypothesis]
 
 
@@ -41,10 +44,10 @@ class FastTranslator(Translator):
         assert isinstance(recipe.data, PairData)
         self.recipe, self.data = recipe, recipe.data
         self.source, self.target = load_tokenizers(folder, recipe)
-        self._source_names, self._target_names = self.source.names(), self.target.names()
+        self._target_names = self.target.names()
+        self._source_names = self._target_names if self.source is self.target else self.source.names()
         self._ids = {name: id for id, name in enumerate(self._target_names)}
         self._banned = {self._target_names[id] for id in self.limits([], recipe.decoding).banned}
-        self._end = [self._target_names[self.target.eos]]
         self._threads, self._greedy = kept.cores(), GREEDY[precision]
         inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
@@ -56,20 +59,15 @@ class FastTranslator(Translator):
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
         size = min(self._greedy if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
-        begun = []
-        for rows in shares(sources, size, self._threads):
-            limits = self.limits([sources[i] for i in rows], options).max_lengths
-            begun.append((rows, limits, self._begin([sources[i] for i in rows], options, PATIENCE, max(limits) + 1)))
         again = []
-        for rows, limits, waiting in begun:
+        for rows, limits, results in self._searched(sources, list(shares(sources, size, self._threads)), options):
             done, answers = [], []
-            for row, most, each in zip(rows, limits, waiting, strict=True):
-                result = each.result()
+            for row, most, result in zip(rows, limits, results, strict=True):
                 written = result.hypotheses
-                banned = any(not self._banned.isdisjoint(names) for names in written)
-                # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
-                long = any(len(names) - (names[-1:] == self._end) >= most for names in written[: options.wanted])
+                banned = not self._banned.isdisjoint(chain.from_iterable(written))
                 found = self._read(written[: options.wanted], result.scores)
+                # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
+                long = any([len(each.ids) >= most for each in found])
                 if long and not banned and options.beam == 1 and not self.scored:
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
                     long = False
@@ -85,12 +83,26 @@ class FastTranslator(Translator):
             ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for _, found in found_again]
             yield [row for row, _ in found_again], ranked
 
+    def _searched(
+        self, sources: dict[int, Ids], batches: list[list[int]], options: DecodingOptions
+    ) -> Iterator[tuple[list[int], list[int], list[Any]]]:
+        """Each batch, the greatest lengths of its sentences, and what was found for them.
+
+        So many are begun ahead that no core waits, and not all: what was begun is ended before Ctrl-C ends the program."""
+        begun: deque[tuple[list[int], list[int], Any]] = deque()
+        for number, rows in enumerate(batches, start=1):
+            texts = [sources[i] for i in rows]
+            limits = [self.longest(text, options) for text in texts]
+            begun.append((rows, limits, self._begin(texts, options, PATIENCE, max(limits) + 1, asynchronous=len(batches) > 1)))
+            while begun and (number == len(batches) or len(begun) > AHEAD * self._threads):
+                rows, limits, waiting = begun.popleft()
+                yield rows, limits, [each.result() for each in waiting] if len(batches) > 1 else waiting
+
     def _begin(self, sources: list[Ids], options: DecodingOptions, patience: int, most: int, **more: Any) -> Any:
-        """Begins a search; the results are waited for one by one."""
+        """Begins a search; the results are waited for here, or one by one if it is asynchronous."""
         beam = options.beam
         return self._engine.translate_batch(
             [[self._source_names[id] for id in ids] for ids in sources],
-            asynchronous=True,
             beam_size=beam,
             patience=patience,
             num_hypotheses=patience * beam if beam > 1 else 1,
@@ -109,7 +121,7 @@ class FastTranslator(Translator):
         Its greater patience changes nothing but that all it has at the end may be looked at.
         """
         never = [[name] for name in sorted(self._banned)] if banned else None
-        return self._begin([source], options, PATIENCE + 1, most, suppress_sequences=never)
+        return self._begin([source], options, PATIENCE + 1, most, asynchronous=True, suppress_sequences=never)
 
     def _score(self, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
         """By a pass over each, with its end."""
@@ -127,8 +139,10 @@ class FastTranslator(Translator):
         """Those that were written, the first scores are theirs."""
         found = []
         for names, score in zip(written, scores or [math.nan], strict=False):
-            ids = [self._ids[name] for name in (names[:-1] if names[-1:] == self._end else names)]
-            found.append(Hypothesis(ids, score=score))
+            ids = [self._ids[name] for name in names]
+            if ids[-1:] == [self.target.eos]:
+                ids.pop()
+            found.append(Hypothesis(ids, [], score))
         return found
 
 

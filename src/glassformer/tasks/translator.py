@@ -130,11 +130,14 @@ class Translator(ABC):
 
     def limits(self, sources: list[Ids], options: DecodingOptions) -> Limits:
         """Where the translations of these sources must end, and what they may not contain."""
-        most = self.recipe.model.max_length - 1
-        longest = [min(options.max_length or 2 * len(ids) + 10, most) for ids in sources]
         tags = tuple(self.target.tag(tag) for tag in self.target.tags)
         banned = {self.target.pad, self.target.bos, *tags} - {-1}
+        longest = [self.longest(ids, options) for ids in sources]
         return Limits(self.target.bos, self.target.eos, longest, min_length=options.min_length, banned=tuple(banned))
+
+    def longest(self, source: Ids, options: DecodingOptions) -> int:
+        """How long the translation of this source may become."""
+        return min(options.max_length or 2 * len(source) + 10, self.recipe.model.max_length - 1)
 
 
 def by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:

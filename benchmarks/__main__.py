@@ -14,14 +14,13 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks import decoding, engines, growth, language, machine, report, training
-from benchmarks.turns import OURS, Case, Result, Unavailable, build, take_turns
+from benchmarks import growth, report
+from benchmarks.turns import OURS, Case, Result, Unavailable, build, share, take_turns
 
 PARTS = ("training", "decoding", "engines", "language", "growth")
 PACKAGES = ("torch", "transformers", "ctranslate2", "joeynmt", "accelerate")
@@ -32,7 +31,6 @@ def main() -> None:
     options = arguments()
     if options.alone:
         return alone(options)
-    torch.set_num_threads(options.threads)
     began = time.monotonic()
     whole = read(options.out)
     whole["about"] = about(options)
@@ -74,10 +72,10 @@ def say(text: str) -> None:
 
 
 def cases(part: str, options: argparse.Namespace) -> list[Case]:
-    size = {"quick": options.quick, "tiny": options.tiny}
-    if part in ("decoding", "engines"):
-        return (decoding if part == "decoding" else engines).cases(options.model, **size)
-    return (training if part == "training" else language).cases(**size)
+    model = [options.model] if part in ("decoding", "engines") else []
+    found: list[Case] = import_module(f"benchmarks.{part}").cases(*model, quick=options.quick, tiny=options.tiny)
+    share(options.threads)
+    return found
 
 
 def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> dict[str, Any]:
@@ -92,12 +90,12 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
             known["unchecked"] = str(error)
         turns, absent = build(case, folder, options.threads)
         counts = "arithmetic" in known
-        peaks = [machine.peak_gflops()] if counts else []
+        peaks = [peak_gflops()] if counts else []
         speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))
         if counts:
             updates = statistics.median(speeds[OURS]) / known["target tokens"]
             known["gflops of products"] = round(updates * known["arithmetic"] / 1e9, 1)
-            known["gflops of the machine"] = max(*peaks, machine.peak_gflops())
+            known["gflops of the machine"] = max(*peaks, peak_gflops())
         result = Result(case.name, case.unit, known, rounded(speeds), absent)
         del turns
         if options.memory:
@@ -106,6 +104,12 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
                 result.peak_mb[side] = resident(part, number, side, folder, options)
     ratios = {name: [round(x, 3) for x in result.ratios(name)] for name in speeds if name != OURS}
     return {**asdict(result), "ratios": ratios}
+
+
+def peak_gflops() -> float:
+    from benchmarks import machine  # and PyTorch: no process imports it that works without
+
+    return machine.peak_gflops()
 
 
 def rounded(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
@@ -126,7 +130,6 @@ def resident(part: str, number: int, side: str, folder: Path, options: argparse.
 def alone(options: argparse.Namespace) -> None:
     """One side does its work twice; its peak is printed."""
     part, number, side = options.alone
-    torch.set_num_threads(options.threads)
     turn = cases(part, options)[int(number)].sides[side](options.folder)
     turn()
     turn()

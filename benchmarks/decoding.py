@@ -23,7 +23,7 @@ from torch import Tensor
 
 import glassformer
 from benchmarks.training import hugging_face
-from benchmarks.turns import OURS, Build, Case, Turn, Unavailable
+from benchmarks.turns import OURS, Build, Case, Turn, Unavailable, about_of
 from glassformer import config
 from glassformer.decoding.cores import one_core
 from glassformer.errors import UserError
@@ -96,10 +96,6 @@ def sentences(task: Translate, count: int) -> tuple[list[str], str]:
             pass
     made = [" ".join(filter(None, words)).replace(" .", ".") for words in itertools.product(WHO, WHAT, WHERE, WHEN)]
     return random.Random(1).sample(made, min(count, len(made))), "sentences made of templates"
-
-
-def about_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "about.json").read_text(encoding="utf-8"))
 
 
 def sides(beam: int, rows: int) -> dict[str, Build]:

@@ -3,7 +3,7 @@
 The default of `glassformer translate` where CTranslate2 is installed. CTranslate2 is called with its own batching in three sizes,
 on all cores; one by one with all cores at each sentence, and with one. Options make its search ours: a patience of 2, the end
 mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a process of its own, so that the
-threads of one do not stand in the other's way.
+threads of one do not stand in the other's way, and without PyTorch, as `glassformer translate` does.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import about_of, preparing
-from benchmarks.turns import OURS, Build, Case, Turn, Unavailable
+from benchmarks.turns import OURS, Build, Case, Turn, Unavailable, about_of
 from glassformer import config
 from glassformer.decoding.state import PATIENCE
 from glassformer.engine import kept
@@ -34,7 +33,7 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
         Case(
             f"{'greedy' if beam == 1 else f'beam {beam}'}, {precision}, {'one by one' if one else 'in batches'}",
             "sentences/s",
-            preparing(model, few if one else many),
+            partial(prepare, model, few if one else many),
             sides(precision, beam, one),
             partial(check, precision, beam, one),
             apart=not tiny,
@@ -43,6 +42,12 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
         for precision, beam in WORK
     ]
     return found[-1:] if tiny else found
+
+
+def prepare(model: str, count: int, folder: Path) -> dict[str, Any]:
+    from benchmarks.decoding import preparing  # and PyTorch, which no side here needs
+
+    return preparing(model, count)(folder)
 
 
 def sides(precision: str, beam: int, one: bool) -> dict[str, Build]:

@@ -1,16 +1,16 @@
 """Taking turns: all that are compared do the same work one after another, round after round, so that whatever else the machine
 does meets all alike. Who begins changes from round to round; the first round warms up and is not counted."""
 
+import json
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-import torch
 
 OURS = "glassformer"
 Turn = Callable[[], float]  # does its work once, and says how much it was: tokens
@@ -83,7 +83,7 @@ def _apart(make: Build, folder: Path, threads: int) -> Turn:
 
 def _serve(pipe: Connection, make: Build, folder: Path, threads: int) -> None:
     try:
-        torch.set_num_threads(threads)
+        share(threads)
         turn = make(folder)
         pipe.send(0.0)
         while pipe.recv():
@@ -92,6 +92,17 @@ def _serve(pipe: Connection, make: Build, folder: Path, threads: int) -> None:
         return
     except Exception as error:
         pipe.send(error)
+
+
+def share(threads: int) -> None:
+    """PyTorch gets so many threads, in a process that has it: who works without is measured without."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+
+
+def about_of(folder: Path) -> dict[str, Any]:
+    """What was prepared in a folder."""
+    return json.loads((folder / "about.json").read_text(encoding="utf-8"))
 
 
 def take_turns(turns: Mapping[str, Turn], rounds: int, tell: Tell) -> dict[str, list[float]]:

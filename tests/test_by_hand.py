@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers import by_hand, one_dnn, products
+from glassformer.layers import by_hand, products
 from glassformer.layers.attention import Attention
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.layers.feedforward import FeedForward
@@ -18,15 +18,10 @@ CAUSAL = torch.ones(T, T, dtype=torch.bool).tril()
 PADDED = (torch.arange(S) < torch.tensor([9, 4, 1, 8, 9]).unsqueeze(1))[:, None, None, :]
 
 
-@pytest.fixture(params=["oneDNN", "as PyTorch multiplies"], autouse=True)
+@pytest.fixture(params=["by NumPy", "as PyTorch multiplies"], autouse=True)
 def product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to multiply, on whatever processor."""
-    if request.param == "oneDNN":
-        if not one_dnn.there():
-            pytest.skip("this PyTorch has no oneDNN")
-        monkeypatch.setattr(one_dnn, "ahead", lambda: True)
-    else:
-        monkeypatch.setattr(one_dnn, "ahead", lambda: False)
+    monkeypatch.setattr(products, "numpy_ahead", lambda: request.param == "by NumPy")
 
 
 def used(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bool]:
@@ -180,9 +175,12 @@ def test_one_row_without_a_batch() -> None:
     same(*both(layer, lambda: layer(x), (x,)))
 
 
-def test_packed_weights_multiply_alike() -> None:
-    weight, x = torch.randn(300, D), torch.randn(B, D)
-    torch.testing.assert_close(products.multiply(x, products.pack(weight)), x @ weight.t(), atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("x", [torch.randn(B, T, D), torch.randn(T, B, D).transpose(0, 1), torch.randn(1, 1, D).expand(B, T, D)])
+def test_numbers_in_any_order_multiply_alike(x: Tensor) -> None:
+    weight, y = torch.randn(30, D), torch.randn(30, B * T).t()
+    torch.testing.assert_close(products.multiply(x, weight), x @ weight.t(), atol=1e-5, rtol=1e-5)
+    found = products.sum_of_products(y, x.reshape(-1, D))
+    torch.testing.assert_close(found, y.t() @ x.reshape(-1, D), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

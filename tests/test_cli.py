@@ -12,6 +12,7 @@ import pytest
 from command import Learned, glassformer, in_its_own_process, process, small
 
 from glassformer import store
+from glassformer.commands.common import answer_all
 from glassformer.text import synthetic
 
 # What a line of a file may hold that other programs take for the end of a line.
@@ -209,6 +210,17 @@ class TestProcesses:
         out, err = child.communicate(timeout=60)
         assert (child.returncode, out) == (130, "")
         assert "Traceback" not in err
+
+    def test_interrupted_with_some_answers_written(self, tmp_path, capsys):
+        def solve(lines, done, advance):
+            if done:
+                raise KeyboardInterrupt
+            return lines
+
+        with pytest.raises(SystemExit) as stopped:
+            answer_all(iter("abc"), 2, tmp_path / "out", "", solve, lambda out, answer, number: print(number, answer, file=out))
+        assert stopped.value.code == 130 and (tmp_path / "out").read_text() == "1 a\n2 b\n"
+        assert f"interrupted; 2 answers are in {tmp_path / 'out'}." in capsys.readouterr().err
 
     def until_asleep(self, pid: int) -> None:
         """Until the child has imported everything and waits for its standard input."""

@@ -184,14 +184,19 @@ def answer_all(
     `solve` takes lines, how many came before them, and whom to tell of progress; `put` writes one answer with its number.
     """
     done = 0
-    with progress(label, beside_answers=output is None) as advance:
-        chunk = list(islice(lines, size))
-        answers = solve(chunk, 0, advance) if chunk else []  # before the output is opened: a mistake of the first costs no file
-        with writer(output) as out:
-            while chunk:
-                for answer in answers:
-                    done += 1
-                    put(out, answer, done)
-                out.flush()
-                chunk = list(islice(lines, size))
-                answers = solve(chunk, done, advance) if chunk else []
+    try:
+        with progress(label, beside_answers=output is None) as advance:
+            chunk = list(islice(lines, size))
+            answers = solve(chunk, 0, advance) if chunk else []  # before the output is opened: a mistake in it costs no file
+            with writer(output) as out:
+                while chunk:
+                    for answer in answers:
+                        put(out, answer, done + 1)
+                        done += 1
+                    out.flush()
+                    chunk = list(islice(lines, size))
+                    answers = solve(chunk, done, advance) if chunk else []
+    except KeyboardInterrupt:
+        there = f"; {done:,} answers are in {output}" if output and done else ""
+        print(f"\nglassformer: interrupted{there}.", file=sys.stderr)
+        sys.exit(130)

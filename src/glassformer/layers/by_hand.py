@@ -1,7 +1,7 @@
 """Products and attention with gradients written out, for training: PyTorch's numbers but for rounding, sooner.
 
-Large products are oneDNN's where that is ahead of MKL. Attention of short texts is thousands of tiny products, which cost
-PyTorch twice what they cost NumPy, and one product by [W_Q W_K W_V] costs less than three. Modules go this way where it is
+Large products are NumPy's where that is ahead of PyTorch's MKL. Attention of short texts is thousands of tiny products, which
+cost PyTorch twice what they cost NumPy, and one product by [W_Q W_K W_V] costs less than three. Modules go this way where it is
 switched on; everywhere else they have PyTorch's own gradients.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.layers.products import multiply, plain
+from glassformer.layers.products import multiply, plain, sum_of_products
 from glassformer.trace import traced
 
 SHORT = 64  # places that a text may look at; PyTorch's kernel is as fast with more, and keeps no pattern
@@ -69,7 +69,7 @@ class _Linear(torch.autograd.Function):
 def _of_weights(dz: Tensor, x: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
     """dW and db, where they are needed."""
     dz, x = dz.reshape(-1, dz.size(-1)), x.reshape(-1, x.size(-1))
-    return dz.t() @ x if needed[0] else None, dz.sum(0) if needed[1] else None
+    return sum_of_products(dz, x) if needed[0] else None, dz.sum(0) if needed[1] else None
 
 
 # -- attention

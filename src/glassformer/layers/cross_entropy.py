@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.layers.products import multiply, pack
+from glassformer.layers.products import multiply, sum_of_products
 
 CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
 
@@ -20,10 +20,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight)
         loss, plain = states.new_zeros(()), states.new_zeros(())
         mean = weight.mean(0)  # the mean of a row of logits is its state · this
-        packed = pack(weight)
         for start in range(0, n, CHUNK):
             h, y = states[start : start + CHUNK], targets[start : start + CHUNK].unsqueeze(1)
-            chunk = multiply(h, packed)
+            chunk = multiply(h, weight)
             chosen, largest = chunk.gather(1, y), chunk.amax(1, keepdim=True)
             torch.softmax(chunk, 1, out=chunk)  # from here on in place: softmax, then its difference from the target
             log_z = largest - chunk.amax(1, keepdim=True).log()  # p = e^(logit − log z), and the largest p is never 0
@@ -32,7 +31,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss += (1 - smoothing) * nll + smoothing * (log_z.sum() - (h @ mean).sum())
             chunk.scatter_add_(1, y, chunk.new_full(y.shape, smoothing - 1))
             grad_states[start : start + CHUNK] = multiply(chunk, weight.t())
-            grad_weight.addmm_(chunk.t(), h)
+            grad_weight += sum_of_products(chunk, h)
             del chunk  # or there would be two while the next one is made
         if smoothing:  # the ε / V that every logit's target has
             grad_states -= smoothing * mean

@@ -1,16 +1,17 @@
 """oneDNN's products. PyTorch has them for what torch.compile makes, under names of its own; elsewhere it multiplies with MKL."""
 
-import platform
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, f: str = "none") -> Tensor:
-    """f(x Wᵀ + b): x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N); f is "none" or "relu"."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, f, [], "")
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x Wᵀ + b: x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N).
+
+    oneDNN makes a program for every number of rows, and keeps it: so this is for few of them, that come again and again.
+    """
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return found
 
 
@@ -25,17 +26,7 @@ def there() -> bool:
     """Whether this PyTorch and this processor have them, and nobody has switched them off."""
     x = torch.eye(2)
     try:
-        found = multiply(x, pack(x), None), multiply(x, x.t(), x.new_zeros(2), "relu")
+        found = multiply(x, pack(x), None), multiply(x, x.t(), x.new_zeros(2))
         return bool(torch.backends.mkldnn.enabled) and all(torch.equal(y, x) for y in found)
     except (AttributeError, RuntimeError, TypeError):
         return False
-
-
-@cache
-def ahead() -> bool:
-    """Whether they are faster than MKL's for many rows too: MKL is at home on Intel's processors, and a tenth behind on AMD's."""
-    try:
-        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        processor = platform.processor()
-    return "AuthenticAMD" in processor and there()

@@ -1,8 +1,12 @@
 """x W + b, as fast as PyTorch can: for many rows in training, for few in decoding."""
 
+import platform
 import time
 from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,16 +21,39 @@ cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a larg
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N)."""
-    if plain(x) and one_dnn.ahead():
-        return one_dnn.multiply(x, weight, bias, "relu" if relu else "none")
-    y = nn.functional.linear(x, weight, bias)
+    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N)."""
+    if not (plain(x) and numpy_ahead()):
+        y = nn.functional.linear(x, weight, bias)
+    else:
+        y = x.new_empty(*x.shape[:-1], weight.size(0))
+        dot(x.reshape(-1, x.size(-1)), weight.t(), out=y.view(-1, weight.size(0)))
+        if bias is not None:
+            y += bias
     return y.relu_() if relu else y
 
 
-def pack(weight: Tensor) -> Tensor:
-    """For `multiply`, if it is to multiply often."""
-    return one_dnn.pack(weight) if plain(weight) and one_dnn.ahead() else weight
+def sum_of_products(y: Tensor, x: Tensor) -> Tensor:
+    """yᵀ x, for many rows: y (M, N), x (M, K) → (N, K)."""
+    if not (plain(x) and numpy_ahead()):
+        return y.t() @ x
+    return dot(y.t(), x, out=x.new_empty(y.size(1), x.size(1)))
+
+
+def dot(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """The product of two matrices by NumPy, without a gradient; numbers that are not finite are others' to tell of."""
+    with np.errstate(all="ignore"):
+        np.dot(a.detach().numpy(), b.detach().numpy(), out=out.numpy())
+    return out
+
+
+@cache
+def numpy_ahead() -> bool:
+    """Whether NumPy multiplies faster than PyTorch: that has MKL, which is at home on Intel's processors, and behind on AMD's."""
+    try:
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        processor = platform.processor()
+    return "AuthenticAMD" in processor
 
 
 def plain(x: Tensor) -> bool:

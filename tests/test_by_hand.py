@@ -1,7 +1,9 @@
 """Gradients written by hand are those that PyTorch finds by itself."""
 
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -181,6 +183,26 @@ def test_numbers_in_any_order_multiply_alike(x: Tensor) -> None:
     torch.testing.assert_close(products.multiply(x, weight), x @ weight.t(), atol=1e-5, rtol=1e-5)
     found = products.sum_of_products(y, x.reshape(-1, D))
     torch.testing.assert_close(found, y.t() @ x.reshape(-1, D), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
+def test_new_numbers_of_rows_cost_no_memory() -> None:
+    """Batches of a training hardly ever have the same number of rows. oneDNN makes a program for each and keeps it."""
+    layer = Linear(128, 256)
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def passes(counts: range) -> None:
+        for rows in counts:
+            with by_hand.switched_on():
+                y = layer(torch.ones(rows, 128, requires_grad=True))
+                linear_cross_entropy(y, layer.weight.t(), torch.zeros(rows, dtype=torch.long), 0.1)[0].backward()
+
+    passes(range(600, 580, -1))
+    before = resident()
+    passes(range(580, 440, -1))
+    assert resident() - before < 10
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -19,7 +19,7 @@ from small_tasks import scramble
 
 import glassformer as gf
 from glassformer import store
-from glassformer.engine import choice, kept
+from glassformer.engine import choice, kept, translator
 from glassformer.engine.continuer import FastContinuer
 from glassformer.engine.continuer import obstacles as not_written
 from glassformer.engine.translator import FastTranslator, obstacles
@@ -99,6 +99,18 @@ def test_small_models_find_the_same(changes: dict[str, Any], tmp_path: Path) -> 
         DecodingOptions(beam=2, length_penalty=0.6, max_length=1),
     ):
         same(task.translate_all(TEXTS, options=options), fast.translate_all(TEXTS, options=options))
+
+
+@pytest.mark.parametrize("options", [DecodingOptions(beam=1), DecodingOptions(beam=2, max_length=3)])
+def test_more_batches_than_are_begun_ahead(options: DecodingOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence each, two at a time; those that are searched again too."""
+    monkeypatch.setattr(translator, "AHEAD", 1)
+    task = small(tmp_path / "model", norm="pre")
+    fast = FastTranslator(tmp_path / "model", task.recipe)
+    told: list[int] = []
+    found = fast.translate_all(TEXTS, options=options, batch_tokens=1, progress=told.append)
+    same(task.translate_all(TEXTS, options=options), found)
+    assert len(told) > 3 and sum(told) == sum(bool(text.strip()) for text in TEXTS)
 
 
 def test_all_that_ended_before_the_limit_is_the_same(tmp_path: Path) -> None:

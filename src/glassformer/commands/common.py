@@ -197,6 +197,6 @@ def answer_all(
                     chunk = list(islice(lines, size))
                     answers = solve(chunk, done, advance) if chunk else []
     except KeyboardInterrupt:
-        there = f"; {done:,} answers are in {output}" if output and done else ""
+        there = f"; {done:,} {'answer is' if done == 1 else 'answers are'} in {output}" if output and done else ""
         print(f"\nglassformer: interrupted{there}.", file=sys.stderr)
         sys.exit(130)

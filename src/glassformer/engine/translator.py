@@ -59,7 +59,7 @@ class FastTranslator(Translator):
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
         size = min(self._greedy if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
-        again = []
+        again: list[tuple[int, int, bool]] = []
         for rows, limits, results in self._searched(sources, list(shares(sources, size, self._threads)), options):
             done, answers = [], []
             for row, most, result in zip(rows, limits, results, strict=True):
@@ -72,16 +72,21 @@ class FastTranslator(Translator):
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
                     long = False
                 if long or banned:
-                    again.append((row, self._begin_again(sources[row], options, most, banned)))
+                    again.append((row, most, banned))
                 else:
                     done.append(row)
                     answers.append(found)
             yield done, answers
-        if again:
-            found_again = [(row, {tuple(h.ids): h for h in self._read_all(waiting[0].result())}) for row, waiting in again]
-            self._score([(sources[row], h) for row, found in found_again for h in found.values()], options)
-            ranked = [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for _, found in found_again]
-            yield [row for row, _ in found_again], ranked
+        few = AHEAD * self._threads
+        for part in (again[i : i + few] for i in range(0, len(again), few)):
+            begun = [self._begin_again(sources[row], options, most, banned) for row, most, banned in part]
+            found_again = [{tuple(h.ids): h for h in self._read_all(waiting[0].result())} for waiting in begun]
+            pairs = [(sources[row], h) for (row, _, _), found in zip(part, found_again, strict=True) for h in found.values()]
+            self._score(pairs, options)
+            yield (
+                [row for row, _, _ in part],
+                [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for found in found_again],
+            )
 
     def _searched(
         self, sources: dict[int, Ids], batches: list[list[int]], options: DecodingOptions

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.layers.products import multiply, sum_of_products
+from glassformer.layers.products import add_products, multiply
 
 CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
 
@@ -31,7 +31,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss += (1 - smoothing) * nll + smoothing * (log_z.sum() - (h @ mean).sum())
             chunk.scatter_add_(1, y, chunk.new_full(y.shape, smoothing - 1))
             grad_states[start : start + CHUNK] = multiply(chunk, weight.t())
-            grad_weight += sum_of_products(chunk, h)
+            add_products(grad_weight, chunk, h)
             del chunk  # or there would be two while the next one is made
         if smoothing:  # the ε / V that every logit's target has
             grad_states -= smoothing * mean

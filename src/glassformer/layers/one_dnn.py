@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b: x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N).
-
-    oneDNN makes a program for every number of rows, and keeps it: so this is for few of them, that come again and again.
-    """
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, f: str = "none") -> Tensor:
+    """f(x Wᵀ + b): x (…, K), W (N, K) or what `pack` made of it, b (N) → (…, N); f is "none" or "relu"."""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, f, [], "")
     return found
 
 
@@ -26,7 +23,7 @@ def there() -> bool:
     """Whether this PyTorch and this processor have them, and nobody has switched them off."""
     x = torch.eye(2)
     try:
-        found = multiply(x, pack(x), None), multiply(x, x.t(), x.new_zeros(2))
+        found = multiply(x, pack(x), None), multiply(x, x.t(), x.new_zeros(2), "relu")
         return bool(torch.backends.mkldnn.enabled) and all(torch.equal(y, x) for y in found)
     except (AttributeError, RuntimeError, TypeError):
         return False

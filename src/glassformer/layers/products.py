@@ -17,13 +17,21 @@ MOST = 64  # rows, up to which it does
 LATE = 0.002  # seconds: a product that takes longer has waited for a core that is busy with something else
 ALONE = 300  # products after that which are not shared
 
+ROUND = 256  # rows, of a multiple of which oneDNN may keep a program
+
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N)."""
-    if not (plain(x) and numpy_ahead()):
+    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N).
+
+    oneDNN is the fastest on AMD's processors, but makes a program for every number of rows, and keeps it. Windows of a text and
+    parts of a vocabulary have round numbers, again and again; batches of sentences hardly ever have the same.
+    """
+    if not _elsewhere(x):
         y = nn.functional.linear(x, weight, bias)
+    elif x.numel() % (ROUND * x.size(-1)) == 0 and one_dnn.there():
+        return one_dnn.multiply(x, weight, bias, "relu" if relu else "none")
     else:
         y = x.new_empty(*x.shape[:-1], weight.size(0))
         dot(x.reshape(-1, x.size(-1)), weight.t(), out=y.view(-1, weight.size(0)))
@@ -34,9 +42,20 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: boo
 
 def sum_of_products(y: Tensor, x: Tensor) -> Tensor:
     """yᵀ x, for many rows: y (M, N), x (M, K) → (N, K)."""
-    if not (plain(x) and numpy_ahead()):
-        return y.t() @ x
-    return dot(y.t(), x, out=x.new_empty(y.size(1), x.size(1)))
+    return dot(y.t(), x, out=x.new_empty(y.size(1), x.size(1))) if _elsewhere(x) else y.t() @ x
+
+
+def add_products(total: Tensor, y: Tensor, x: Tensor) -> None:
+    """Adds yᵀ x to the total (N, K)."""
+    if _elsewhere(x):
+        total += sum_of_products(y, x)
+    else:
+        total.addmm_(y.t(), x)
+
+
+def _elsewhere(x: Tensor) -> bool:
+    """Whether not PyTorch is to multiply, since MKL is behind; where it may use more than this core, it is not."""
+    return plain(x) and mkl_behind() and torch.get_num_threads() == 1
 
 
 def dot(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -47,8 +66,8 @@ def dot(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 @cache
-def numpy_ahead() -> bool:
-    """Whether NumPy multiplies faster than PyTorch: that has MKL, which is at home on Intel's processors, and behind on AMD's."""
+def mkl_behind() -> bool:
+    """Whether others multiply faster than MKL, which PyTorch takes: it is at home on Intel's processors, and behind on AMD's."""
     try:
         processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -4,12 +4,13 @@ That keeps two cores busier than sharing every single operation does, since they
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from glassformer.decoding.cores import numpy_alone
+from glassformer.decoding.cores import numpy_alone, one_core
 from glassformer.layers import by_hand
 from glassformer.layers.convolution import BatchNorm
 from glassformer.layers.dropout import drawing
@@ -33,18 +34,23 @@ class Gradients:
         """Adds the gradient of the batch's loss ÷ count to the parameters; returns the summed −log p."""
         with numpy_alone():
             found = self._found(batch, count)
-        for gradient, _ in found:  # in their order, so that the sum is the same every time
-            for parameter, g in zip(self.parameters, gradient, strict=True):
-                if g is not None:
-                    parameter.grad = g if parameter.grad is None else parameter.grad.add_(g)
+        with one_core() if len(found) > 1 else nullcontext():
+            for gradient, _ in found:  # in their order, so that the sum is the same every time
+                for parameter, g in zip(self.parameters, gradient, strict=True):
+                    if g is not None:
+                        parameter.grad = g if parameter.grad is None else parameter.grad.add_(g)
         return sum(nll for _, nll in found)
 
     def _found(self, batch: Any, count: int) -> list[tuple[tuple[Tensor | None, ...], float]]:
-        if self._pool is None or not isinstance(batch, Rows) or batch.read.numel() * self.matrices < SMALL:
+        if self._pool is None or not self.parted(batch):
             return [self._of(batch, count, None)]
         parts = batch.split(self.threads)
         seeds = torch.randint(1 << 62, (len(parts),)).tolist()  # drawn here, so that they do not depend on who is faster
         return list(self._pool.map(self._of, parts, [count] * len(parts), seeds))
+
+    def parted(self, batch: Any) -> bool:
+        """Whether each core has its own part of such a batch."""
+        return self._pool is not None and isinstance(batch, Rows) and batch.read.numel() * self.matrices >= SMALL
 
     def _of(self, batch: Any, count: int, seed: int | None) -> tuple[tuple[Tensor | None, ...], float]:
         if seed is not None:

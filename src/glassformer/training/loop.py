@@ -10,12 +10,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from glassformer.decoding.cores import one_core
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.memory import keep_memory
@@ -142,6 +143,14 @@ class Trainer:
             group["lr"] = rate * group["factor"]
         per = count if options.optimiser == "adamw" else 1  # plain steps are for every label
         nll = sum(self.gradients.add(batch, per) for batch in batches)
+        # Where the cores go their own ways, they do not wait for each other here either: another program may keep one busy.
+        with one_core() if any(map(self.gradients.parted, batches)) else nullcontext():
+            self._step(progress, nll)
+        return nll, count
+
+    def _step(self, progress: Progress, nll: float) -> None:
+        """The weights move by their gradients, and the moving average after them."""
+        options = self.options
         clip = clip_rows if isinstance(self.recipe.model, Word2VecOptions) else clip_all
         norm = clip(self.model, options.clip or math.inf)
         if not (math.isfinite(nll) and math.isfinite(norm)):
@@ -152,7 +161,6 @@ class Trainer:
             decay = min(options.ema, (1 + progress.update) / (10 + progress.update))  # the first updates soon count for nothing
             for name, x in named_weights(self.model).items():
                 self.ema[name].lerp_(x, 1 - decay)
-        return nll, count
 
     def _not_finite(self, progress: Progress, nll: float, norm: float) -> None:
         place, saved = progress.place, self.checkpoints.updates()

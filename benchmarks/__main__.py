@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -101,7 +102,7 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
         if options.memory:
             for side in speeds:
                 say(f"{part}: {case.name}: memory of {side}")
-                result.peak_mb[side] = resident(part, number, side, folder, options)
+                result.peak_mb[side] = resident(part, number, side, folder, options, case.environment)
     ratios = {name: [round(x, 3) for x in result.ratios(name)] for name in speeds if name != OURS}
     return {**asdict(result), "ratios": ratios}
 
@@ -116,12 +117,14 @@ def rounded(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
     return {name: [round(x, 1) for x in each] for name, each in speeds.items()}
 
 
-def resident(part: str, number: int, side: str, folder: Path, options: argparse.Namespace) -> float:
+def resident(
+    part: str, number: int, side: str, folder: Path, options: argparse.Namespace, environment: Mapping[str, str]
+) -> float:
     """The peak of a process in which one of them works alone."""
     command = [sys.executable, "-m", "benchmarks", "--alone", part, str(number), side, "--folder", str(folder)]
     command += ["--threads", str(options.threads), "--model", options.model]
     command += [flag for flag, given in (("--quick", options.quick), ("--tiny", options.tiny)) if given]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     if done.returncode:
         raise SystemExit(f"{side} alone ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return float(done.stdout.splitlines()[-1])

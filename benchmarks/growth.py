@@ -5,6 +5,7 @@ Each point is a process of its own: a model is made, some updates are timed, and
 
 import argparse
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import Tell
+from glassformer.processor import training_environment
 
 BASE = {"length": 16, "vocabulary": 8000, "layers": 3}
 POINTS = {
@@ -42,7 +44,8 @@ def measure(*, quick: bool, tiny: bool, tell: Tell) -> list[dict[str, Any]]:
 
 
 def alone(options: list[str]) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "benchmarks.growth", *options], capture_output=True, text=True, check=False)
+    command, environment = [sys.executable, "-m", "benchmarks.growth", *options], {**os.environ, **training_environment()}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(f"A process that was measured ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -16,6 +16,7 @@ from benchmarks.training import updates
 from benchmarks.turns import OURS, Case, Turn
 from glassformer import config
 from glassformer.memory import keep_memory
+from glassformer.processor import training_environment
 from glassformer.tasks.language import Batch
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
@@ -55,7 +56,7 @@ def cases(*, quick: bool, tiny: bool) -> list[Case]:
         (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
         return about
 
-    return [Case(name, "tokens/s", prepare, SIDES, apart=not tiny)]
+    return [Case(name, "tokens/s", prepare, SIDES, apart=not tiny, environment=training_environment())]
 
 
 def read(folder: Path) -> tuple[Any, int, list[Batch]]:

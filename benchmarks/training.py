@@ -4,8 +4,9 @@ What is the same: the batches (ours, from Multi30k where it is found, else from 
 share of dropout, label smoothing, clipping, fused AdamW, float32 and the threads. Marian has the same first weights too; it is
 checked that both give the same loss. Making batches is not timed. Throughput counts real target tokens, not padding.
 
-Each works in a process of its own. Our training asks the C library to keep freed memory; others come as they are. Marian takes
-part twice more: with that setting, and with batches as they are often made, of sentences sorted by the lengths of their targets.
+Each works in a process of its own. All have the environment that `glassformer train` makes for NumPy's products, which only ours
+multiplies with. Our training asks the C library to keep freed memory; others come as they are. Marian takes part twice more: with
+that setting, and with batches as they are often made, of sentences sorted by the lengths of their targets.
 """
 
 import json
@@ -31,6 +32,7 @@ from glassformer.errors import UserError
 from glassformer.layers.positions import sinusoids
 from glassformer.memory import keep_memory
 from glassformer.options import Recipe, TransformerOptions
+from glassformer.processor import training_environment
 from glassformer.tasks.translate import Batch
 from glassformer.text.batches import Place
 from glassformer.text.datasets import find
@@ -73,7 +75,11 @@ def cases(*, quick: bool, tiny: bool) -> list[Case]:
     def of(model: dict[str, Any], vocabulary: int) -> Callable[[Path], dict[str, Any]]:
         return lambda folder: prepared(folder, model, vocabulary, batches, pool=batches * POOL)
 
-    return [Case(name, "target tokens/s", of(*size), SIDES, check, apart=not tiny) for name, size in sizes.items()]
+    environment = training_environment()
+    return [
+        Case(name, "target tokens/s", of(*size), SIDES, check, apart=not tiny, environment=environment)
+        for name, size in sizes.items()
+    ]
 
 
 def prepared(

@@ -3,6 +3,7 @@ does meets all alike. Who begins changes from round to round; the first round wa
 
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 OURS = "glassformer"
 Turn = Callable[[], float]  # does its work once, and says how much it was: tokens
@@ -32,6 +34,7 @@ class Case:
     sides: Mapping[str, Build]  # by name, ours first
     check: Callable[[Path], None] = lambda folder: None  # whether all compute the same; else SystemExit
     apart: bool = True  # each in a process of its own: no threads and no allocator settings but those that it makes itself
+    environment: Mapping[str, str] = field(default_factory=dict)  # of those processes
 
 
 @dataclass
@@ -52,11 +55,12 @@ def build(case: Case, folder: Path, threads: int) -> tuple[dict[str, Turn], dict
     """Those that can take part, with so many threads of PyTorch each, and why the others cannot."""
     turns: dict[str, Turn] = {}
     absent: dict[str, str] = {}
-    for name, make in case.sides.items():
-        try:
-            turns[name] = _apart(make, folder, threads) if case.apart else make(folder)
-        except (Unavailable, ImportError) as error:
-            absent[name] = str(error)
+    with patch.dict(os.environ, case.environment):
+        for name, make in case.sides.items():
+            try:
+                turns[name] = _apart(make, folder, threads) if case.apart else make(folder)
+            except (Unavailable, ImportError) as error:
+                absent[name] = str(error)
     return turns, absent
 
 

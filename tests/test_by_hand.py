@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers import by_hand, one_dnn, products
+from glassformer.layers import blas, by_hand, products
 from glassformer.layers.attention import Attention
 from glassformer.layers.cross_entropy import linear_cross_entropy
 from glassformer.layers.feedforward import FeedForward
@@ -21,15 +21,13 @@ CAUSAL = torch.ones(T, T, dtype=torch.bool).tril()
 PADDED = (torch.arange(S) < torch.tensor([9, 4, 1, 8, 9]).unsqueeze(1))[:, None, None, :]
 
 
-@pytest.fixture(params=["by NumPy", "by oneDNN", "as PyTorch multiplies"], autouse=True)
+@pytest.fixture(params=["by NumPy", "as PyTorch multiplies"], autouse=True)
 def product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ways to multiply, on whatever processor."""
-    monkeypatch.setattr(products, "mkl_behind", lambda: request.param != "as PyTorch multiplies")
+    """Both ways to multiply, on whatever processor."""
+    if request.param == "by NumPy" and not blas.there():
+        pytest.skip("this NumPy does not multiply with OpenBLAS")
+    monkeypatch.setattr(products, "mkl_behind", lambda: request.param == "by NumPy")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    if request.param == "by oneDNN":
-        if not one_dnn.there():
-            pytest.skip("this PyTorch has no oneDNN")
-        monkeypatch.setattr(products, "ROUND", 1)
 
 
 def used(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bool]:
@@ -189,6 +187,32 @@ def test_numbers_in_any_order_multiply_alike(x: Tensor) -> None:
     torch.testing.assert_close(products.multiply(x, weight), x @ weight.t(), atol=1e-5, rtol=1e-5)
     found = products.sum_of_products(y, x.reshape(-1, D))
     torch.testing.assert_close(found, y.t() @ x.reshape(-1, D), atol=1e-4, rtol=1e-5)
+    total = torch.ones_like(found)
+    products.add_products(total, y, x.reshape(-1, D))
+    torch.testing.assert_close(total, found + 1, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (1, 5, 1), (1, 5, 3), (4, 1, 3), (4, 5, 1), (0, 5, 3), (4, 0, 3), (4, 5, 0)])
+def test_thin_matrices_and_none(m: int, k: int, n: int) -> None:
+    for a in (torch.randn(m, k), torch.randn(k, m).t(), torch.randn(m, k + 2)[:, 1 : k + 1]):
+        for b in (torch.randn(k, n), torch.randn(n, k).t(), torch.randn(k + 1, n)[1:]):
+            torch.testing.assert_close(products.multiply(a, b.t(), torch.ones(n)), a @ b + 1)
+            torch.testing.assert_close(products.sum_of_products(a.t(), b), a @ b)
+
+
+def test_a_bias_stays_as_it_is() -> None:
+    bias = torch.ones(3)
+    products.multiply(torch.ones(1, 2), torch.ones(3, 2), bias)
+    assert bias.tolist() == [1, 1, 1]
+
+
+def test_a_product_that_would_leave_its_matrices_is_not_begun() -> None:
+    a, to = torch.ones(4, 5), torch.ones(4, 3)
+    for b in (torch.ones(4, 3), torch.ones(5, 2), torch.ones(5, 3, dtype=torch.float64)):
+        with pytest.raises(AssertionError):
+            blas.add_product(a, b, to)
+    with pytest.raises(AssertionError):
+        blas.add_product(a, torch.ones(5, 3), torch.ones(3, 4).t())
 
 
 MEMORY = """

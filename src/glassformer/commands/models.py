@@ -8,6 +8,7 @@ import typer
 
 from glassformer.commands.common import DataDir, app
 from glassformer.errors import UserError
+from glassformer.processor import prepare_training
 
 
 @app.command()
@@ -21,6 +22,7 @@ def train(
     data_dir: DataDir = None,
 ) -> None:
     """Train a model; on an existing run folder, go on exactly where it stopped."""
+    prepare_training()
     from glassformer.training import run
 
     run.start(recipe, out, set or [], data_dir, start)

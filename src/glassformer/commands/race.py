@@ -8,6 +8,7 @@ import typer
 
 from glassformer.commands.common import DataDir, app
 from glassformer.errors import UserError
+from glassformer.processor import prepare_training
 
 
 @app.command()
@@ -23,6 +24,7 @@ def race(
     data_dir: DataDir = None,
 ) -> None:
     """Train recipes on the same data with the same number of tokens, and compare what came of them."""
+    prepare_training()
     from glassformer.training import race as racing
     from glassformer.training import standings
 

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import cache
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController
 
 from glassformer.layers import products
+from glassformer.layers.blas import libraries
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -50,11 +49,10 @@ class _Limit:
         self.before: list[int] = []
 
     def enter(self) -> None:
-        libraries = _libraries()
         with self.lock:
             if self.inside == 0:
-                self.before = [library.get_num_threads() for library in libraries]
-                for library in libraries:
+                self.before = [library.get_num_threads() for library in libraries()]
+                for library in libraries():
                     library.set_num_threads(1)
             self.inside += 1
 
@@ -62,18 +60,11 @@ class _Limit:
         with self.lock:
             self.inside -= 1
             if self.inside == 0:
-                for library, threads in zip(_libraries(), self.before, strict=True):
+                for library, threads in zip(libraries(), self.before, strict=True):
                     library.set_num_threads(threads)
 
 
 _limit = _Limit()
-
-
-@cache
-def _libraries() -> list[Any]:
-    found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
-    own = [library for library in found if "numpy" in library.filepath]  # PyTorch may have brought another
-    return own or found
 
 
 def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]]:

@@ -17,7 +17,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         n, vocabulary = states.size(0), weight.size(0)
         grad_states = torch.empty_like(states)
-        grad_weight = torch.zeros_like(weight)
+        grad_weight = weight.new_zeros(weight.shape)  # its rows one after another, whatever the order of W
         loss, plain = states.new_zeros(()), states.new_zeros(())
         mean = weight.mean(0)  # the mean of a row of logits is its state · this
         for start in range(0, n, CHUNK):

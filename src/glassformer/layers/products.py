@@ -1,82 +1,56 @@
 """x W + b, as fast as PyTorch can: for many rows in training, for few in decoding."""
 
-import platform
 import time
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers import one_dnn
+from glassformer.layers import blas, one_dnn
+from glassformer.processor import mkl_behind
 
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
 LATE = 0.002  # seconds: a product that takes longer has waited for a core that is busy with something else
 ALONE = 300  # products after that which are not shared
 
-ROUND = 256  # rows, of a multiple of which oneDNN may keep a program
-
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N).
-
-    oneDNN is the fastest on AMD's processors, but makes a program for every number of rows, and keeps it. Windows of a text and
-    parts of a vocabulary have round numbers, again and again; batches of sentences hardly ever have the same.
-    """
-    if not _elsewhere(x):
-        y = nn.functional.linear(x, weight, bias)
-    elif x.numel() % (ROUND * x.size(-1)) == 0 and one_dnn.there():
-        return one_dnn.multiply(x, weight, bias, "relu" if relu else "none")
+    """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N)."""
+    if _elsewhere(x):
+        rows, w = x.detach().reshape(-1, x.size(-1)), weight.detach().t()
+        if bias is None:
+            y = blas.product(rows, w)
+        else:
+            y = blas.add_product(rows, w, to=rows.new_empty(len(rows), len(bias)).copy_(bias.detach()))
+        y = y.view(*x.shape[:-1], weight.size(0))
     else:
-        y = x.new_empty(*x.shape[:-1], weight.size(0))
-        dot(x.reshape(-1, x.size(-1)), weight.t(), out=y.view(-1, weight.size(0)))
-        if bias is not None:
-            y += bias
+        y = nn.functional.linear(x, weight, bias)
     return y.relu_() if relu else y
 
 
 def sum_of_products(y: Tensor, x: Tensor) -> Tensor:
     """yᵀ x, for many rows: y (M, N), x (M, K) → (N, K)."""
-    return dot(y.t(), x, out=x.new_empty(y.size(1), x.size(1))) if _elsewhere(x) else y.t() @ x
+    return blas.product(y.detach().t(), x.detach()) if _elsewhere(x) else y.t() @ x
 
 
 def add_products(total: Tensor, y: Tensor, x: Tensor) -> None:
     """Adds yᵀ x to the total (N, K)."""
     if _elsewhere(x):
-        total += sum_of_products(y, x)
+        blas.add_product(y.detach().t(), x.detach(), to=total)
     else:
         total.addmm_(y.t(), x)
 
 
 def _elsewhere(x: Tensor) -> bool:
     """Whether not PyTorch is to multiply, since MKL is behind; where it may use more than this core, it is not."""
-    return plain(x) and mkl_behind() and torch.get_num_threads() == 1
-
-
-def dot(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """The product of two matrices by NumPy, without a gradient; numbers that are not finite are others' to tell of."""
-    with np.errstate(all="ignore"):
-        np.dot(a.detach().numpy(), b.detach().numpy(), out=out.numpy())
-    return out
-
-
-@cache
-def mkl_behind() -> bool:
-    """Whether others multiply faster than MKL, which PyTorch takes: it is at home on Intel's processors, and behind on AMD's."""
-    try:
-        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        processor = platform.processor()
-    return "AuthenticAMD" in processor
+    return plain(x) and mkl_behind() and torch.get_num_threads() == 1 and blas.there()
 
 
 def plain(x: Tensor) -> bool:
-    """Whether it has the numbers that oneDNN and NumPy are asked for here."""
+    """Whether it has the numbers that NumPy is asked for here."""
     return x.dtype == torch.float32 and x.device.type == "cpu"
 
 

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
-GREEDY = {"float32": 3072, "int8": 1024}  # tokens of the sources that are searched together, at most
-BEAMS = 4096  # of all beams
+GREEDY = {"float32": (3072, 128), "int8": (1024, 128)}  # tokens of the sources that are searched together: at most, at least
+BEAMS = {"float32": (8192, 2000), "int8": (4096, 640)}  # … of all beams
 SCORED = 1536  # of what is read once more for its score
-LEAST = 128  # and at least
 AHEAD = 3  # batches that are begun, of each core
 Found = list[Hypothesis]
 
@@ -48,7 +47,7 @@ class FastTranslator(Translator):
         self._source_names = self._target_names if self.source is self.target else self.source.names()
         self._ids = {name: id for id, name in enumerate(self._target_names)}
         self._banned = {self._target_names[id] for id in self.limits([], recipe.decoding).banned}
-        self._threads, self._greedy = kept.cores(), GREEDY[precision]
+        self._threads, self._greedy, self._beams = kept.cores(), GREEDY[precision], BEAMS[precision]
         inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)
@@ -58,9 +57,10 @@ class FastTranslator(Translator):
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[Found]]]:
         assert sampling is None and options.min_length == 0
-        size = min(self._greedy if options.beam == 1 else max(BEAMS // options.beam, 1), batch_tokens)
+        size, least = self._greedy if options.beam == 1 else (max(1, tokens // options.beam) for tokens in self._beams)
+        size = min(size, batch_tokens)
         again: list[tuple[int, int, bool]] = []
-        for rows, limits, results in self._searched(sources, list(shares(sources, size, self._threads)), options):
+        for rows, limits, results in self._searched(sources, list(shares(sources, size, least, self._threads)), options):
             done, answers = [], []
             for row, most, result in zip(rows, limits, results, strict=True):
                 written = result.hypotheses
@@ -151,13 +151,13 @@ class FastTranslator(Translator):
         return found
 
 
-def shares(sources: dict[int, Ids], most: int, cores: int) -> Iterator[list[int]]:
-    """Batches of at most so many tokens, padding counted, the longest sources first; towards the end smaller ones, so that no
-    core is waited for long."""
+def shares(sources: dict[int, Ids], most: int, least: int, cores: int) -> Iterator[list[int]]:
+    """Batches of at most so many tokens, padding counted, the longest sources first; towards the end smaller ones, down to
+    `least`, so that no core is waited for long."""
     order = sorted(sources, key=lambda i: len(sources[i]))
     left = sum(map(len, sources.values()))
     while order:
-        budget = min(most, max(left // (2 * cores), LEAST))
+        budget = min(most, max(left // (2 * cores), least))
         count = max(1, budget // len(sources[order[-1]]))
         batch, order = order[-count:], order[:-count]
         left -= sum(len(sources[i]) for i in batch)

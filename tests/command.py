@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from filelock import FileLock
 
 from glassformer import cli
+from glassformer.layers import blas
 from glassformer.text import synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -125,10 +127,16 @@ def glassformer(*arguments: object, stdin: str | bytes = b"") -> Result:
 
 def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
     """`glassformer ARGUMENTS` in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **_same_kernels(), "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
     settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     command = [sys.executable, "-m", "glassformer", *map(str, arguments)]
     return subprocess.Popen(command, text=True, encoding="utf-8", **{**settings, **options})  # type: ignore[call-overload]
+
+
+@cache
+def _same_kernels() -> dict[str, str]:
+    """A process of its own would take those its processor trains fastest with; this one has others, which round differently."""
+    return {"OPENBLAS_CORETYPE": blas.libraries()[0].architecture} if blas.there() else {}
 
 
 _READY = multiprocessing.get_context("forkserver")

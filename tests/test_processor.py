@@ -16,22 +16,32 @@ INTEL = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nflags\t\t: fpu avx2 avx512f
 
 
 @pytest.mark.parametrize(
-    "words, behind, set", [(ZEN4, True, True), (ZEN3, True, False), (ZEN5, True, False), (INTEL, False, False)]
+    "words, behind, asks", [(ZEN4, True, True), (ZEN3, True, False), (ZEN5, True, False), (INTEL, False, False)]
 )
-def test_what_a_processor_asks_for(words: str, behind: bool, set: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_processor_asks_for(words: str, behind: bool, asks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "described", lambda: words)
     assert processor.mkl_behind.__wrapped__() == behind
-    assert bool(processor.training_environment()) == set
+    assert bool(processor.training_environment()) == asks
 
 
 def test_what_a_person_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "described", lambda: ZEN4)
+    monkeypatch.delitem(sys.modules, "numpy")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Zen")
     processor.prepare_training()
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
 
 
+def test_nothing_is_set_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy is there and has chosen; the processes started from here are to be like this one."""
+    monkeypatch.setattr(processor, "described", lambda: ZEN4)
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    processor.prepare_training()
+    assert "OPENBLAS_CORETYPE" not in os.environ
+
+
 @pytest.mark.skipif(not blas.there(), reason="this NumPy does not multiply with OpenBLAS")
+@pytest.mark.skipif("avx2" not in processor.described(), reason="a processor without AVX2 has no such kernels")
 def test_it_is_set_in_time() -> None:
     """The command line has not loaded NumPy when it begins to train, and NumPy then has the kernels that were asked for."""
     code = """

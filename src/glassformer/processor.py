@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -25,9 +26,10 @@ def training_environment() -> dict[str, str]:
 
 
 def prepare_training() -> None:
-    """Sets that for this process, before anybody imports NumPy; what a person has set stays."""
-    for name, value in training_environment().items():
-        os.environ.setdefault(name, value)
+    """Sets that for this process and those it starts, unless NumPy has been loaded already; what a person has set stays."""
+    if "numpy" not in sys.modules:
+        for name, value in training_environment().items():
+            os.environ.setdefault(name, value)
 
 
 @cache

@@ -20,7 +20,7 @@ cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a larg
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """x Wᵀ + b, or max(0, ·) of it, for many rows: x (…, K), W (N, K), b (N) → (…, N)."""
     if _elsewhere(x):
-        rows, w = x.detach().reshape(-1, x.size(-1)), weight.detach().t()
+        rows, w = x.detach().reshape(x.shape[:-1].numel(), x.size(-1)), weight.detach().t()
         if bias is None:
             y = blas.product(rows, w)
         else:

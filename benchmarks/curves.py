@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "curves.json")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
-    keep_memory()
+    keep_memory(one_store=True)
     model, vocabulary = {**SIZES, "smallest": SMALLEST}[asked.size]
     curves: dict[str, list[list[float]]] = {"glassformer": [], "MarianMTModel": []}
     about: dict[str, Any] = {}

@@ -51,7 +51,7 @@ def measure(recipe: Recipe, folder: Path, rounds: int, updates: int) -> None:
     trainer = Trainer(work, run)
     if trainer.film is None:
         raise UserError("The recipe has no film.probes: there is nothing to measure.")
-    keep_memory()
+    keep_memory(one_store=True)
     torch.set_num_threads(trainer.threads)
     trainer.model.train()
     progress, times, ratios, frames, worked = Progress(), [], [], [], []

@@ -71,7 +71,7 @@ def updates(sizes: dict[str, int], count: int) -> dict[str, Any]:
     from glassformer.options import TransformerOptions
     from glassformer.tasks.translate import Batch
 
-    keep_memory()
+    keep_memory(one_store=True)
     length, layers = sizes["length"], sizes["layers"]
     o = TransformerOptions(width=256, heads=8, inner=1024, encoder_layers=layers, decoder_layers=layers, max_length=2048)
     model = Transformer(o, sizes["vocabulary"], sizes["vocabulary"]).train()

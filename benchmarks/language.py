@@ -67,7 +67,7 @@ def read(folder: Path) -> tuple[Any, int, list[Batch]]:
 
 
 def ours(folder: Path) -> Turn:
-    keep_memory()
+    keep_memory(one_store=True)
     recipe, _, made = read(folder)
     trainer = Trainer(prepare_run(recipe, folder / "run", find, lambda text: None), folder / "run")
     return updates(trainer, made)

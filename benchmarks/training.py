@@ -230,7 +230,7 @@ def settings(folder: Path) -> tuple[Recipe, int]:
 
 def ours(folder: Path) -> Turn:
     """The update of `glassformer train`."""
-    keep_memory()
+    keep_memory(one_store=True)
     return updates(*ours_of(folder))
 
 
@@ -347,7 +347,7 @@ def marian(folder: Path, batches: str = "batches") -> Turn:
 
 
 def marian_keeping(folder: Path) -> Turn:
-    keep_memory()
+    keep_memory(one_store=True)
     return marian(folder)
 
 

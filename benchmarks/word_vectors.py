@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    keep_memory()
+    keep_memory(one_store=True)
     results = [compare(seed, arguments) for seed in range(1, arguments.seeds + 1)]
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

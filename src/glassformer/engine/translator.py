@@ -81,8 +81,15 @@ class FastTranslator(Translator):
         for part in (again[i : i + few] for i in range(0, len(again), few)):
             begun = [self._begin_again(sources[row], options, most, banned) for row, most, banned in part]
             found_again = [{tuple(h.ids): h for h in self._read_all(waiting[0].result())} for waiting in begun]
-            pairs = [(sources[row], h) for (row, _, _), found in zip(part, found_again, strict=True) for h in found.values()]
-            self._score(pairs, options)
+            self._score(
+                [
+                    (sources[row], h)
+                    for (row, most, banned), found in zip(part, found_again, strict=True)
+                    for h in found.values()
+                    if banned or len(h.ids) >= most  # the others' ends are in their scores already, and all that was likely
+                ],
+                options,
+            )
             yield (
                 [row for row, _, _ in part],
                 [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for found in found_again],

@@ -28,7 +28,7 @@ from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Token, Trace, run
 
 SHARES = 4  # batches a core at least, so that none waits long for the other
-LEAST = 1500  # tokens of a batch that is worth a core of its own
+LEAST = 800  # tokens of a batch that is worth a core of its own
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Trainer:
 
     def train(self) -> Progress:
         """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
-        keep_memory()
+        keep_memory(one_store=True)
         threads = self.threads
         torch.set_num_threads(threads)
         progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)

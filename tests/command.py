@@ -136,7 +136,8 @@ def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
 @cache
 def _same_kernels() -> dict[str, str]:
     """A process of its own would take those its processor trains fastest with; this one has others, which round differently."""
-    return {"OPENBLAS_CORETYPE": blas.libraries()[0].architecture} if blas.there() else {}
+    found = [library.architecture for library in blas.libraries() if library.internal_api == "openblas"]
+    return {"OPENBLAS_CORETYPE": found[0]} if found else {}
 
 
 _READY = multiprocessing.get_context("forkserver")

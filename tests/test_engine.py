@@ -113,6 +113,19 @@ def test_more_batches_than_are_begun_ahead(options: DecodingOptions, tmp_path: P
     assert len(told) > 3 and sum(told) == sum(bool(text.strip()) for text in TEXTS)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_cut_off_wins_by_its_end(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have ended before the greatest length, others have not; nothing needs to be searched again for it."""
+    task = small(tmp_path / "model", seed, norm="pre")
+    task.model.output.bias.data[task.target.eos] += 1
+    task.save(tmp_path / "model")
+    fast = FastTranslator(tmp_path / "model", task.recipe)
+    monkeypatch.setattr(FastTranslator, "_begin_again", None)
+    for most in range(2, 7):
+        options = DecodingOptions(beam=5, max_length=most)
+        same(task.translate_all(TEXTS, options=options), fast.translate_all(TEXTS, options=options))
+
+
 def test_all_that_ended_before_the_limit_is_the_same(tmp_path: Path) -> None:
     task = small(tmp_path / "model", norm="pre")
     task.model.output.bias.data[task.target.eos] += 2

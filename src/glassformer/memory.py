@@ -4,6 +4,9 @@ import ctypes
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
+_MOST_OF_OLD = 1 << 25  # bytes that may be in a thread's store, and the greatest threshold that older versions take
+
+_one_store = False
 
 
 def keep_memory(*, one_store: bool = False) -> bool:
@@ -13,11 +16,14 @@ def keep_memory(*, one_store: bool = False) -> bool:
     is no glibc."""
     if not sys.platform.startswith("linux"):
         return False
-    wishes = {_M_TRIM_THRESHOLD: (1 << 31) - 1, _M_MMAP_THRESHOLD: 1 << (30 if one_store else 25)}
-    if one_store:
-        wishes[_M_ARENA_MAX] = 1
+    global _one_store
+    _one_store |= one_store  # a training translates now and then, and goes on
     try:
-        libc = ctypes.CDLL("libc.so.6")
-        return all([libc.mallopt(what, value) for what, value in wishes.items()])
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
+    kept = mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+    if not _one_store:
+        return bool(kept and mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLD))
+    mapped_apart = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLD)
+    return bool(kept and mapped_apart and mallopt(_M_ARENA_MAX, 1))

@@ -1,6 +1,6 @@
 """Products and attention with gradients written out, for training: PyTorch's numbers but for rounding, sooner.
 
-Large products are NumPy's or oneDNN's where MKL is behind them. Attention of short texts is thousands of tiny products, which
+Large products are OpenBLAS's where MKL is behind it. Attention of short texts is thousands of tiny products, which
 cost PyTorch twice what they cost NumPy, and one product by [W_Q W_K W_V] costs less than three. Modules go this way where it is
 switched on; everywhere else they have PyTorch's own gradients.
 """

@@ -1,4 +1,4 @@
-"""x W + b, as fast as PyTorch can: for many rows in training, for few in decoding."""
+"""x W + b, as fast as the libraries at hand can: for many rows in training, for few in decoding."""
 
 import time
 from contextvars import ContextVar
@@ -50,7 +50,7 @@ def _elsewhere(x: Tensor) -> bool:
 
 
 def plain(x: Tensor) -> bool:
-    """Whether it has the numbers that NumPy is asked for here."""
+    """Whether it has the numbers that NumPy and OpenBLAS are asked for here."""
     return x.dtype == torch.float32 and x.device.type == "cpu"
 
 

@@ -2,14 +2,12 @@
 when it is as good as decided. No torch is needed for it.
 
 Two of our rules it has no option for: each sentence has its own greatest length, at which it must end and the end counts;
-and some tokens are never written. Where an answer shows that either may make a difference, what was cut off is scored with its
-end, or the sentence is searched again.
+and some tokens are never written. The few sentences whose answers show that either would make a difference are searched again.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,24 +59,41 @@ class FastTranslator(Translator):
         assert sampling is None and options.min_length == 0
         size, least = self._greedy if options.beam == 1 else (max(1, tokens // options.beam) for tokens in self._beams)
         size = min(size, batch_tokens)
-        unclear: list[_Unclear] = []
+        again: list[tuple[int, int, bool]] = []
         for rows, limits, results in self._searched(sources, list(shares(sources, size, least, self._threads)), options):
             done, answers = [], []
             for row, most, result in zip(rows, limits, results, strict=True):
                 written = result.hypotheses
                 banned = not self._banned.isdisjoint(chain.from_iterable(written))
-                if banned or any([len(names) >= most for names in written]):
-                    each = _Unclear(row, sources[row], most, banned, self._read_all(result), most == max(limits))
-                    if each.matters(options) and (banned or options.beam > 1 or self.scored):
-                        unclear.append(each)
-                        continue
-                    written = [names[:most] for names in written]  # greedy, it would write the same again
-                done.append(row)
-                answers.append(self._read(written[: options.wanted], result.scores))
+                found = self._read(written[: options.wanted], result.scores)
+                # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
+                long = any([len(each.ids) >= most for each in found])
+                if long and not banned and options.beam == 1 and not self.scored:
+                    found[0].ids = found[0].ids[:most]  # greedy, it would write the same again
+                    long = False
+                if long or banned:
+                    again.append((row, most, banned))
+                else:
+                    done.append(row)
+                    answers.append(found)
             yield done, answers
         few = AHEAD * self._threads
-        for part in (unclear[i : i + few] for i in range(0, len(unclear), few)):
-            yield [each.row for each in part], self._decide(part, options)
+        for part in (again[i : i + few] for i in range(0, len(again), few)):
+            begun = [self._begin_again(sources[row], options, most, banned) for row, most, banned in part]
+            found_again = [{tuple(h.ids): h for h in self._read_all(waiting[0].result())} for waiting in begun]
+            self._score(
+                [
+                    (sources[row], h)
+                    for (row, most, banned), found in zip(part, found_again, strict=True)
+                    for h in found.values()
+                    if banned or len(h.ids) >= most  # the others' ends are in their scores already, and all that was likely
+                ],
+                options,
+            )
+            yield (
+                [row for row, _, _ in part],
+                [sorted(found.values(), key=lambda h: -h.score)[: options.wanted] for found in found_again],
+            )
 
     def _searched(
         self, sources: dict[int, Ids], batches: list[list[int]], options: DecodingOptions
@@ -90,7 +105,7 @@ class FastTranslator(Translator):
         for number, rows in enumerate(batches, start=1):
             texts = [sources[i] for i in rows]
             limits = [self.longest(text, options) for text in texts]
-            begun.append((rows, limits, self._begin(texts, options, PATIENCE, max(limits), asynchronous=len(batches) > 1)))
+            begun.append((rows, limits, self._begin(texts, options, PATIENCE, max(limits) + 1, asynchronous=len(batches) > 1)))
             while begun and (number == len(batches) or len(begun) > AHEAD * self._threads):
                 rows, limits, waiting = begun.popleft()
                 yield rows, limits, [each.result() for each in waiting] if len(batches) > 1 else waiting
@@ -112,21 +127,13 @@ class FastTranslator(Translator):
             **more,
         )
 
-    def _decide(self, unclear: list["_Unclear"], options: DecodingOptions) -> list[Found]:
-        """What is wanted of each, once what was cut off has its end and nothing banned is written."""
-        begun = [(each, self._begin_again(each, options)) for each in unclear if not each.all_seen(options)]
-        for each, waiting in begun:
-            each.found = list({tuple(h.ids): h for h in self._read_all(waiting[0].result())}.values())
-        self._score([(each.source, h) for each in unclear for h in each.found if each.banned or each.cut_off(h)], options)
-        return [sorted(each.found, key=lambda h: -h.score)[: options.wanted] for each in unclear]
-
-    def _begin_again(self, unclear: "_Unclear", options: DecodingOptions) -> Any:
+    def _begin_again(self, source: Ids, options: DecodingOptions, most: int, banned: bool) -> Any:
         """A search that ends at the greatest length, and writes nothing banned.
 
         Its greater patience changes nothing but that all it has at the end may be looked at.
         """
-        never = [[name] for name in sorted(self._banned)] if unclear.banned else None
-        return self._begin([unclear.source], options, PATIENCE + 1, unclear.most, asynchronous=True, suppress_sequences=never)
+        never = [[name] for name in sorted(self._banned)] if banned else None
+        return self._begin([source], options, PATIENCE + 1, most, asynchronous=True, suppress_sequences=never)
 
     def _score(self, found: list[tuple[Ids, Hypothesis]], options: DecodingOptions) -> None:
         """By a pass over each, with its end."""
@@ -149,41 +156,6 @@ class FastTranslator(Translator):
                 ids.pop()
             found.append(Hypothesis(ids, [], score))
         return found
-
-
-@dataclass
-class _Unclear:
-    """A sentence of which CTranslate2's answer may not be ours."""
-
-    row: int
-    source: Ids
-    most: int  # tokens of its translation
-    banned: bool  # whether something was written that never should be
-    found: Found  # the best that CTranslate2 has, best first
-    own_length: bool  # whether its search ended at this very length
-
-    def cut_off(self, found: Hypothesis) -> bool:
-        """Whether it has no end yet, nor its score."""
-        return len(found.ids) >= self.most
-
-    def matters(self, options: DecodingOptions) -> bool:
-        """Whether one that was cut off may be wanted, or something banned was in the way. Too long, one counts if it is among the
-        best, though another might win by being cut off."""
-        if self.banned or not self.own_length:
-            return self.banned or any(map(self.cut_off, self.found[: options.wanted]))
-        return self._ahead(max([h.score for h in self.found if self.cut_off(h)], default=-math.inf), options) < options.wanted
-
-    def all_seen(self, options: DecodingOptions) -> bool:
-        """Whether none can be wanted that CTranslate2 has but does not name."""
-        if self.banned or not self.own_length:
-            return False
-        return len(self.found) < PATIENCE * options.beam or self._ahead(self.found[-1].score, options) >= options.wanted
-
-    def _ahead(self, score: float, options: DecodingOptions) -> int:
-        """How many have ended that none of this score overtakes when it ends: at best its end is certain, and so it is merely
-        divided by a greater length."""
-        best = score * (self.most / (self.most + 1)) ** options.length_penalty
-        return sum(not self.cut_off(h) and h.score >= best for h in self.found)
 
 
 def shares(sources: dict[int, Ids], most: int, least: int, cores: int) -> Iterator[list[int]]:

@@ -50,7 +50,7 @@ class FastTranslator(Translator):
         self._banned = {self._target_names[id] for id in self.limits([], recipe.decoding).banned}
         self._threads, self._greedy, self._beams = kept.cores(), GREEDY[precision], BEAMS[precision]
         if many:
-            keep_memory()  # a beam's logits are 20 MB at every step: 4 % of the time went into fresh pages for them
+            keep_memory()  # a beam's logits are 20 MB at every step, for which fresh pages were asked again and again
         inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)

@@ -69,7 +69,8 @@ class FastTranslator(Translator):
                 written = result.hypotheses
                 banned = not self._banned.isdisjoint(chain.from_iterable(written))
                 found = self._read(written, result.scores)
-                # one that is not wanted, and lost at its full length, would have to win by being cut off: not looked for
+                # only what is wanted is looked at: one that lost at its full length would have to win by being cut off, and one
+                # with something banned might have kept a better one from being found, were such tokens ever likely
                 long = any([len(each.ids) >= most for each in found])
                 if long and not banned and options.beam == 1 and not self.scored:
                     found[0].ids = found[0].ids[:most]  # greedy, it would write the same again

@@ -92,7 +92,7 @@ def compare(part: str, number: int, case: Case, options: argparse.Namespace) -> 
         turns, absent = build(case, folder, options.threads)
         counts = "arithmetic" in known
         peaks = [peak_gflops()] if counts else []
-        speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"))
+        speeds = take_turns(turns, options.rounds, lambda text: say(f"{part}: {case.name}: {text}"), case.slices)
         if counts:
             updates = statistics.median(speeds[OURS]) / known["target tokens"]
             known["gflops of products"] = round(updates * known["arithmetic"] / 1e9, 1)
@@ -133,9 +133,10 @@ def resident(
 def alone(options: argparse.Namespace) -> None:
     """One side does its work twice; its peak is printed."""
     part, number, side = options.alone
-    turn = cases(part, options)[int(number)].sides[side](options.folder)
-    turn()
-    turn()
+    case = cases(part, options)[int(number)]
+    turn = case.sides[side](options.folder)
+    for _ in range(2 * case.slices):
+        turn()
     print(growth.peak_mb())
 
 

@@ -9,6 +9,7 @@ threads of one do not stand in the other's way, and without PyTorch, as `glassfo
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from glassformer.tasks.translator import load_tokenizers
 Solve = Callable[[list[str]], list[str]]
 How = tuple[int, int] | None  # CTranslate2 itself: source tokens of a batch (0: one sentence) and threads that share it; or ours
 BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with
+SLICE = 10  # sentences that each translates one by one before it is another's turn
 WORK = (("float32", 1), ("float32", 5), ("int8", 1), ("int8", 5))
 
 
 def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
-    many, few = (8, 2) if tiny else (300, 60) if quick else (1000, 200)
+    many, few = (8, 2) if tiny else (300, 60) if quick else (1000, 100)
     found = [
         Case(
             f"{'greedy' if beam == 1 else f'beam {beam}'}, {precision}, {'one by one' if one else 'in batches'}",
@@ -37,6 +39,7 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
             sides(precision, beam, one),
             partial(check, precision, beam, one),
             apart=not tiny,
+            slices=max(1, few // SLICE) if one else 1,
         )
         for one in (False, True)
         for precision, beam in WORK
@@ -65,9 +68,10 @@ def sides(precision: str, beam: int, one: bool) -> dict[str, Build]:
 def side(how: How, precision: str, beam: int, one: bool, folder: Path) -> Turn:
     texts = about_of(folder)["texts"]
     solve = solver(how, precision, beam, one, folder)
+    slices = cycle([texts[i : i + SLICE] for i in range(0, len(texts), SLICE)] if one else [texts])
 
     def turn() -> float:
-        return len(solve(texts))
+        return len(solve(next(slices)))
 
     return turn
 

@@ -1,9 +1,10 @@
 """Taking turns: all that are compared do the same work one after another, round after round, so that whatever else the machine
-does meets all alike. Who begins changes from round to round; the first round warms up and is not counted."""
+does meets all alike. The order is drawn anew each time; the first round warms up and is not counted."""
 
 import json
 import multiprocessing
 import os
+import random
 import statistics
 import sys
 import time
@@ -15,7 +16,8 @@ from typing import Any
 from unittest.mock import patch
 
 OURS = "glassformer"
-Turn = Callable[[], float]  # does its work once, and says how much it was: tokens
+BREATH = 0.02  # seconds between turns, in which waiting threads of the one before fall asleep
+Turn = Callable[[], float]  # does its work once, or the next slice of it, and says how much it was: tokens
 Build = Callable[[Path], Turn]  # from what was prepared in a folder
 Tell = Callable[[str], None]
 
@@ -35,6 +37,7 @@ class Case:
     check: Callable[[Path], None] = lambda folder: None  # whether all compute the same; else SystemExit
     apart: bool = True  # each in a process of its own: no threads and no allocator settings but those that it makes itself
     environment: Mapping[str, str] = field(default_factory=dict)  # of those processes
+    slices: int = 1  # turns that each takes in a round: where all are nearly alike, a slow second should meet all of them
 
 
 @dataclass
@@ -109,18 +112,23 @@ def about_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "about.json").read_text(encoding="utf-8"))
 
 
-def take_turns(turns: Mapping[str, Turn], rounds: int, tell: Tell) -> dict[str, list[float]]:
+def take_turns(turns: Mapping[str, Turn], rounds: int, tell: Tell, slices: int = 1) -> dict[str, list[float]]:
     """What each did a second, in each round."""
     speeds: dict[str, list[float]] = {name: [] for name in turns}
-    names = list(turns)
+    drawn = random.Random(0)
     for number in range(rounds + 1):
-        begin = number % len(names)
-        for name in names[begin:] + names[:begin]:
-            tell(f"round {number} of {rounds}: {name}" if number else f"warming up: {name}")
-            began = time.perf_counter()
-            done = turns[name]()
-            if number:
-                speeds[name].append(done / (time.perf_counter() - began))
+        done, spent = dict.fromkeys(turns, 0.0), dict.fromkeys(turns, 0.0)
+        for part in range(slices):
+            for name in drawn.sample(list(turns), len(turns)):
+                if part == 0:
+                    tell(f"round {number} of {rounds}: {name}" if number else f"warming up: {name}")
+                time.sleep(BREATH)
+                began = time.perf_counter()
+                done[name] += turns[name]()
+                spent[name] += time.perf_counter() - began
+        if number:
+            for name, all_speeds in speeds.items():
+                all_speeds.append(done[name] / spent[name])
     return speeds
 
 

@@ -102,8 +102,8 @@ class Direct:
         self.before = [f"<2{to}>"] if recipe.data.both_ways else []
         cores = kept.cores() if size else 1  # each takes batches of its own
         options = {"compute_type": precision, "inter_threads": cores, "intra_threads": threads}
-        make = partial(interop.library().Translator, **options)
-        self.engine = kept.load(folder, recipe, (self.source, self.target), precision, make)
+        converted = kept.load(folder, recipe, (self.source, self.target), precision, str)  # the folder's name
+        self.engine = interop.library().Translator(converted, **options)
 
     def __call__(self, texts: list[str]) -> list[str]:
         eos = self.recipe.tokenizer.eos

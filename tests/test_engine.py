@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -335,6 +336,28 @@ def test_torch_is_not_waited_for(tmp_path: Path) -> None:
     for _ in range(2):  # converted, and kept
         result = in_its_own_process("translate", "你好", env={**os.environ, "PYTHONPATH": path})
         assert result.code == 0 and result.out.strip() and result.err == "", result
+
+
+def test_whoever_loads_a_model_is_gone_afterwards(tmp_path: Path) -> None:
+    """With a team of OpenMP's threads that would stand in the way of those who compute."""
+    task = small(tmp_path / "model")
+    loader = kept.load(
+        tmp_path / "model", task.recipe, (task.source, task.target), "float32", lambda path: threading.current_thread()
+    )
+    assert loader is not threading.main_thread() and not loader.is_alive()
+
+
+@pytest.mark.parametrize("precision, cores, asked", [("float32", 2, "0"), ("float32", 1, None), ("int8", 2, None)])
+def test_who_multiplies_what_cores_share(precision: str, cores: int, asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "cores", lambda: cores)
+    monkeypatch.setenv("CT2_USE_MKL", "")  # so that what is set here goes with this test
+    monkeypatch.delenv("CT2_USE_MKL")
+    assert kept.share(precision) == cores and os.environ.get("CT2_USE_MKL") == asked
+    monkeypatch.setenv("CT2_USE_MKL", "1")  # a person's
+    kept.share(precision)
+    assert os.environ["CT2_USE_MKL"] == "1"
+    monkeypatch.setattr(kept, "cores", lambda: 64)
+    assert kept.share(precision) == kept.SHARING
 
 
 # What is kept

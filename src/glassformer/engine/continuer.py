@@ -14,7 +14,7 @@ from glassformer.text.tokenizer import Tokenizer
 class FastContinuer(Continuer):
     """A language model that CTranslate2 computes: greedy, or drawing by chance and not by a seed.
 
-    With more threads than one, only one such model goes well in a process; in eight bits one core alone is the fastest.
+    With more threads than one, only one such model goes well in a process.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, precision: str = "float32", *, threads: int = 0) -> None:
@@ -23,9 +23,8 @@ class FastContinuer(Continuer):
         self.tokenizer = Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer)
         self.window = recipe.model.max_length
         self._names = self.tokenizer.names()
-        cores = 1 if precision == "int8" else threads or kept.cores()
         generator = interop.library().Generator
-        options = {"compute_type": precision, "inter_threads": 1, "intra_threads": cores}
+        options = {"compute_type": precision, "inter_threads": 1, "intra_threads": threads or kept.share(precision)}
         words = (self.tokenizer, self.tokenizer)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: generator(path, **options))
 

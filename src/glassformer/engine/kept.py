@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,7 @@ T = TypeVar("T")
 LAYOUT = 2  # of what is written here: another number makes all earlier entries strangers
 LIST = "glassformer.json"
 OLD = 3600.0  # seconds after which a folder that was left half written is nobody's any more
+SHARING = 4  # threads at most that share one text, as CTranslate2 has it by itself
 
 
 def home() -> Path:
@@ -39,7 +41,7 @@ def load(folder: Path, recipe: Recipe, words: tuple[Tokenizer, Tokenizer], preci
     entry = home() / _name(folder, precision)
     if _whole(entry):
         with suppress(RuntimeError, OSError):  # it went away, or was damaged together with its list
-            return make(str(entry))
+            return _in_passing(make, entry)
 
     def write(part: Path) -> None:
         source, target = words
@@ -52,11 +54,22 @@ def load(folder: Path, recipe: Recipe, words: tuple[Tokenizer, Tokenizer], preci
             files = {path.name: _hash(path) for path in part.iterdir()}
             write_text(part / LIST, json.dumps({"model": str(folder.resolve()), "files": files}, indent=2) + "\n")
         _tidy(entry, folder)
-        return make(str(entry))
+        return _in_passing(make, entry)
     except (UserError, OSError):  # no room, no right, or another process was quicker
         with tempfile.TemporaryDirectory(prefix="glassformer-") as passing:
             write(Path(passing))
-            return make(passing)
+            return _in_passing(make, Path(passing))
+
+
+def _in_passing(make: Callable[[str], T], folder: Path) -> T:
+    """In a thread that ends with it.
+
+    Loading a model, CTranslate2 takes a team of OpenMP's threads, which stays with the thread that loads. Together with the team
+    that computes later they are more than there are cores; then OpenMP's threads no longer wait for each other awake, and two
+    cores that share a sentence take twice as long. A thread that has ended has no team.
+    """
+    with ThreadPoolExecutor(1) as passing:
+        return passing.submit(make, str(folder)).result()
 
 
 def _name(folder: Path, precision: str) -> str:
@@ -110,3 +123,15 @@ def cores() -> int:
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(here, int(asked)) if asked.isdecimal() and int(asked) else here
+
+
+def share(precision: str) -> int:
+    """How many threads are to share one text, in a process where they come one by one.
+
+    On Intel's processors CTranslate2 multiplies with MKL, whose products of few rows in single precision two cores do not make
+    faster. oneDNN's, which it takes on all others, they do. It asks the environment once; what a person has set there stays.
+    """
+    threads = min(cores(), SHARING)
+    if threads > 1 and precision == "float32":
+        os.environ.setdefault("CT2_USE_MKL", "0")
+    return threads

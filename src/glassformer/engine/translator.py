@@ -34,8 +34,7 @@ class FastTranslator(Translator):
     """A translator whose model CTranslate2 computes.
 
     Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
-    but only one such translator goes well in a process, since the threads of another would be in its way. In eight bits one
-    core has each sentence alone: when two shared a matrix, a sentence took up to twenty times as long.
+    but only one such translator goes well in a process, since the threads of another would be in its way.
     """
 
     scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without
@@ -51,7 +50,7 @@ class FastTranslator(Translator):
         self._threads, self._greedy, self._beams = kept.cores(), GREEDY[precision], BEAMS[precision]
         if many:
             keep_memory()  # a beam's logits are 20 MB at every step, for which fresh pages were asked again and again
-        inter, intra = (self._threads, 1) if many else (1, 1 if precision == "int8" else self._threads)
+        inter, intra = (self._threads, 1) if many else (1, kept.share(precision))
         options = {"compute_type": precision, "inter_threads": inter, "intra_threads": intra, "max_queued_batches": -1}
         translator, words = interop.library().Translator, (self.source, self.target)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: translator(path, **options))

@@ -9,6 +9,7 @@ multiplies with. Our training asks the C library to keep freed memory; others co
 that setting, and with batches as they are often made, of sentences sorted by the lengths of their targets.
 """
 
+import gc
 import json
 import math
 import random
@@ -231,7 +232,9 @@ def settings(folder: Path) -> tuple[Recipe, int]:
 def ours(folder: Path) -> Turn:
     """The update of `glassformer train`."""
     keep_memory(one_store=True)
-    return updates(*ours_of(folder))
+    turn = updates(*ours_of(folder))
+    gc.freeze()
+    return turn
 
 
 def ours_of(folder: Path) -> tuple[Trainer, list[Batch]]:

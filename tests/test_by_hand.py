@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from glassformer.layers import blas, by_hand, products
 from glassformer.layers.attention import Attention
 from glassformer.layers.cross_entropy import linear_cross_entropy
+from glassformer.layers.dropout import Dropout, drawing
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.linear import Linear
 
@@ -72,6 +73,23 @@ def test_a_linear_layer(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_feed_forward_network(activation: str) -> None:
     ffn, x = FeedForward(D, 50, activation=activation), torch.randn(B, T, D, requires_grad=True)
     same(*both(ffn, lambda: ffn(x), (x,)))
+
+
+def test_what_dropout_leaves_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropout = Dropout(0.3)
+    x, out = torch.randn(B, T, D, requires_grad=True), torch.randn(B, T, D, requires_grad=True)
+    calls = used(monkeypatch, "add_kept")
+
+    def run() -> Tensor:
+        with drawing(3):
+            return dropout.onto(x, out)
+
+    hand, usual = both(dropout, run, (x, out))
+    same(hand, usual)
+    with drawing(3):
+        torch.testing.assert_close(usual[0], x + dropout(out))
+    assert len(calls) == 1 and 0.6 < (usual[0] != x).double().mean() < 0.8
+    assert torch.equal(dropout.eval().onto(x, out), x + out)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -261,3 +279,19 @@ def test_the_loss_over_the_vocabulary(smoothing: float) -> None:
     )
     for a, b in zip(torch.autograd.grad(found, (states, weight)), torch.autograd.grad(usual, (states, weight)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_loss_of_what_is_as_good_as_impossible(bias: bool) -> None:
+    """p of some labels is 0 in single precision, log p is not −∞."""
+    states, weight = 30 * torch.randn(40, D), torch.randn(300, D)
+    added = torch.randn(300) if bias else None
+    targets = (states @ weight.t()).argmin(1)
+    targets[::2] = (states @ weight.t())[::2].argmax(1)
+    usual = nn.functional.cross_entropy((states @ weight.t()).double(), targets, reduction="none")
+    assert usual.max() > 200 and usual.min() < 1
+    logits = (states.double() @ weight.double().t()) + (0 if added is None else added.double())
+    _, plain = linear_cross_entropy(states.requires_grad_(), weight, targets, 0.1, bias=added)
+    torch.testing.assert_close(
+        plain.double(), nn.functional.cross_entropy(logits, targets, reduction="sum"), rtol=1e-5, atol=1e-3
+    )

@@ -77,5 +77,5 @@ class Block(nn.Module):
         return x if self.post else norm(x)
 
     def _after(self, norm: Norm, x: Tensor, out: Tensor) -> Tensor:
-        x = x + self.dropout(out)
+        x = self.dropout.onto(x, out)
         return norm(x) if self.post else x

@@ -69,7 +69,37 @@ class _Linear(torch.autograd.Function):
 def _of_weights(dz: Tensor, x: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
     """dW and db, where they are needed."""
     dz, x = dz.reshape(-1, dz.size(-1)), x.reshape(-1, x.size(-1))
-    return sum_of_products(dz, x) if needed[0] else None, dz.sum(0) if needed[1] else None
+    return sum_of_products(dz, x) if needed[0] else None, _sum(dz) if needed[1] else None
+
+
+def _sum(rows: Tensor) -> Tensor:
+    """Σ of rows (M, N) → (N), as a product, which takes NumPy a quarter of the time of PyTorch's sum."""
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(np.ones(len(rows), np.float32).dot(rows.numpy()))
+
+
+# -- what dropout leaves
+
+
+def add_kept(x: Tensor, out: Tensor, kept: Tensor) -> Tensor:
+    """x + out ⊙ kept in one go, with a gradient but for what is kept."""
+    found: Tensor = _AddKept.apply(x, out, kept)
+    return found
+
+
+class _AddKept(torch.autograd.Function):
+    """y = x + out ⊙ kept:  dx = dy,  dout = dy ⊙ kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, kept: Tensor) -> Tensor:
+        ctx.save_for_backward(kept)
+        return torch.addcmul(x, out, kept)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (kept,) = ctx.saved_tensors
+        return dy, dy * kept, None
 
 
 # -- attention

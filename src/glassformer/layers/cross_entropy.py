@@ -8,6 +8,7 @@ from torch import Tensor
 from glassformer.layers.products import add_products, multiply
 
 CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
+TINY = 1e-30  # a p below this has lost digits, or is 0
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -23,9 +24,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, n, CHUNK):
             h, y = states[start : start + CHUNK], targets[start : start + CHUNK].unsqueeze(1)
             chunk = multiply(h, weight)
-            chosen, largest = chunk.gather(1, y), chunk.amax(1, keepdim=True)
+            chosen = chunk.gather(1, y)
             torch.softmax(chunk, 1, out=chunk)  # from here on in place: softmax, then its difference from the target
-            log_z = largest - chunk.amax(1, keepdim=True).log()  # p = e^(logit − log z), and the largest p is never 0
+            p = chunk.gather(1, y)
+            log_z = chosen - p.log()  # since p = e^(logit − log z)
+            lost = (p < TINY).flatten().nonzero().flatten()
+            if len(lost):
+                log_z[lost] = multiply(h[lost], weight).logsumexp(1, keepdim=True)
             nll = (log_z - chosen).sum()
             plain += nll
             loss += (1 - smoothing) * nll + smoothing * (log_z.sum() - (h @ mean).sum())

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from glassformer.layers import by_hand
+
 _here = threading.local()  # the generator of this thread, if it has its own
 
 
@@ -31,10 +33,19 @@ class Dropout(nn.Module):
         self.dropped = min(round(p * 256), 255)
 
     def forward(self, x: Tensor) -> Tensor:
+        return x * self._kept(x) if self.training and self.dropped else x
+
+    def onto(self, x: Tensor, out: Tensor) -> Tensor:
+        """x + dropout(out)."""
         if not (self.training and self.dropped):
-            return x
+            return x + out
+        kept = self._kept(out)
+        return by_hand.add_kept(x, out, kept) if by_hand.wanted(x) else x + out * kept
+
+    def _kept(self, x: Tensor) -> Tensor:
+        """0 or 1 ÷ (1 − p) for each number of x."""
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=getattr(_here, "generator", None))
         drawn = words.view(torch.uint8)[: x.numel()].view(x.shape)
         kept = drawn.to(x.dtype).ge_(self.dropped)  # 1 or 0; bytes take five times as long to compare
-        return x * kept.mul_(256 / (256 - self.dropped))
+        return kept.mul_(256 / (256 - self.dropped))

@@ -4,6 +4,7 @@ Everything that decides the next weights is in a checkpoint (weights, optimiser,
 everything else is a function of the recipe; so a run that was killed and continued ends in the same weights, bit for bit.
 """
 
+import gc
 import json
 import math
 import os
@@ -59,6 +60,7 @@ class Trainer:
     def train(self) -> Progress:
         """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
         keep_memory(one_store=True)
+        gc.freeze()  # what is there by now, PyTorch's modules above all, is not looked through for garbage again and again
         threads = self.threads
         torch.set_num_threads(threads)
         progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)

@@ -1,9 +1,10 @@
 """CTranslate2 through Glassformer, beside CTranslate2 called directly on the same files, text in and text out.
 
-The default of `glassformer translate` where CTranslate2 is installed. CTranslate2 is called with its own batching in three sizes,
-on all cores; one by one with all cores at each sentence, and with one. Options make its search ours: a patience of 2, the end
-mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a process of its own, so that the
-threads of one do not stand in the other's way, and without PyTorch, as `glassformer translate` does.
+The default of `glassformer translate` where CTranslate2 is installed. CTranslate2 is called with its own batching in three
+sizes, on all cores; one by one with all cores at each sentence (four at most, its default), and with one. Options make its search
+ours: a patience of 2, the end mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a
+process of its own, so that the threads of one do not stand in the other's way, and without PyTorch, as `glassformer translate`
+does.
 """
 
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def prepare(model: str, count: int, folder: Path) -> dict[str, Any]:
 def sides(precision: str, beam: int, one: bool) -> dict[str, Build]:
     """Ours, and the other with the sizes of batches that it is tried with, or the threads that share a sentence."""
     if one:
-        direct = {"CTranslate2 itself": (0, kept.cores()), "CTranslate2 itself, one thread": (0, 1)}
+        direct = {"CTranslate2 itself": (0, min(kept.cores(), 4)), "CTranslate2 itself, one thread": (0, 1)}
     else:
         direct = {f"CTranslate2 itself, {size:,} tokens": (size, 1) for size in BATCHES}
     return {
@@ -102,8 +103,10 @@ class Direct:
         self.before = [f"<2{to}>"] if recipe.data.both_ways else []
         cores = kept.cores() if size else 1  # each takes batches of its own
         options = {"compute_type": precision, "inter_threads": cores, "intra_threads": threads}
-        converted = kept.load(folder, recipe, (self.source, self.target), precision, str)  # the folder's name
-        self.engine = interop.library().Translator(converted, **options)
+        converted = Path(kept.load(folder, recipe, (self.source, self.target), precision, str))
+        if not converted.is_dir():
+            raise Unavailable(f"converted models cannot be kept in {kept.home()}")
+        self.engine = interop.library().Translator(str(converted), **options)  # in this thread, as anybody would
 
     def __call__(self, texts: list[str]) -> list[str]:
         eos = self.recipe.tokenizer.eos

@@ -232,9 +232,7 @@ def settings(folder: Path) -> tuple[Recipe, int]:
 def ours(folder: Path) -> Turn:
     """The update of `glassformer train`."""
     keep_memory(one_store=True)
-    turn = updates(*ours_of(folder))
-    gc.freeze()
-    return turn
+    return updates(*ours_of(folder))
 
 
 def ours_of(folder: Path) -> tuple[Trainer, list[Batch]]:
@@ -248,7 +246,8 @@ def ours_of(folder: Path) -> tuple[Trainer, list[Batch]]:
 
 
 def updates(trainer: Trainer, made: Sequence[Any]) -> Turn:
-    """An update by each batch."""
+    """An update by each batch, in a process that trains and does nothing else."""
+    gc.freeze()  # as `train` does
     trainer.model.train()
     number = 0
 

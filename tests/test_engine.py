@@ -347,17 +347,26 @@ def test_whoever_loads_a_model_is_gone_afterwards(tmp_path: Path) -> None:
     assert loader is not threading.main_thread() and not loader.is_alive()
 
 
-@pytest.mark.parametrize("precision, cores, asked", [("float32", 2, "0"), ("float32", 1, None), ("int8", 2, None)])
-def test_who_multiplies_what_cores_share(precision: str, cores: int, asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "cores", lambda: cores)
-    monkeypatch.setenv("CT2_USE_MKL", "")  # so that what is set here goes with this test
-    monkeypatch.delenv("CT2_USE_MKL")
-    assert kept.share(precision) == cores and os.environ.get("CT2_USE_MKL") == asked
-    monkeypatch.setenv("CT2_USE_MKL", "1")  # a person's
-    kept.share(precision)
-    assert os.environ["CT2_USE_MKL"] == "1"
+@pytest.mark.parametrize("engine, set_by_hand, mkl", [("auto", "", "0"), ("ctranslate2", "", "0"), ("auto", "1", "1")])
+def test_one_sentence_is_shared_by_products_that_can_be(engine: str, set_by_hand: str, mkl: str) -> None:
+    """The command, before CTranslate2 asks; on other processors than Intel's it never takes MKL by itself."""
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "CT2_VERBOSE": "1", **({"CT2_USE_MKL": set_by_hand} if set_by_hand else {})}
+    result = in_its_own_process("translate", "--engine", engine, "谢谢！", env=env)
+    assert result.code == 0 and f"Use Intel MKL: {'true' if mkl == '1' else 'false'}" in result.err, result
+
+
+def test_what_is_asked_for_one_sentence_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, str] = {}
     monkeypatch.setattr(kept, "cores", lambda: 64)
-    assert kept.share(precision) == kept.SHARING
+    monkeypatch.setattr(interop, "library", lambda: asked.update(os.environ))
+    monkeypatch.delitem(sys.modules, "ctranslate2")
+    before = dict(os.environ)
+    assert kept.share("float32") == kept.SHARING
+    assert asked["CT2_USE_MKL"] == "0" and "GOMP_SPINCOUNT" in asked and dict(os.environ) == before
+    asked.clear()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    kept.share("int8")
+    assert "CT2_USE_MKL" not in asked and "GOMP_SPINCOUNT" not in asked
 
 
 # What is kept

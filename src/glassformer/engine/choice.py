@@ -20,10 +20,10 @@ ENGINES = {"auto": "", "pytorch": "", "ctranslate2": "float32", "ctranslate2-int
 def check(engine: str) -> None:
     if engine not in ENGINES:
         raise UserError(f"--engine {engine!r} is not known; there are {', '.join(ENGINES)}.")
-    if ENGINES[engine]:
+    if ENGINES[engine] and not _there():
         from glassformer.interop.ctranslate2 import library
 
-        library()  # or how to get it
+        library()  # says how to get it
 
 
 def translator(
@@ -90,18 +90,22 @@ def _fast_continuer(
 
 
 def _wanted(engine: str) -> bool:
-    return bool(ENGINES[engine]) or (engine == "auto" and find_spec("ctranslate2") is not None)
+    return bool(ENGINES[engine]) or (engine == "auto" and _there())
+
+
+def _there() -> bool:
+    """Not imported: that is left to whoever knows what for."""
+    return find_spec("ctranslate2") is not None
 
 
 def _fast(kind: Any, folder: Path, recipe: Recipe, engine: str, reasons: list[str]) -> Any:
     """The model in CTranslate2; or none, if PyTorch is to have it."""
-    from glassformer.interop.ctranslate2 import Unfit, library
+    from glassformer.interop.ctranslate2 import Unfit
 
     if reasons:
         _refuse(engine, reasons)
         return None
     try:
-        library()
         return kind(folder, recipe, ENGINES[engine] or "float32")
     except UserError:
         if engine != "auto":

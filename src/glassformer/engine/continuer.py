@@ -23,8 +23,8 @@ class FastContinuer(Continuer):
         self.tokenizer = Tokenizer.load(folder / "tokenizer.json", recipe.tokenizer)
         self.window = recipe.model.max_length
         self._names = self.tokenizer.names()
-        generator = interop.library().Generator
         options = {"compute_type": precision, "inter_threads": 1, "intra_threads": threads or kept.share(precision)}
+        generator = interop.library().Generator
         words = (self.tokenizer, self.tokenizer)
         self._engine: Any = kept.load(folder, recipe, words, precision, lambda path: generator(path, **options))
 

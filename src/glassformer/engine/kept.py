@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -126,12 +127,23 @@ def cores() -> int:
 
 
 def share(precision: str) -> int:
-    """How many threads are to share one text, in a process where they come one by one.
+    """How many threads are to share one text, in a process where they come one by one, and CTranslate2 loaded for that.
 
-    On Intel's processors CTranslate2 multiplies with MKL, whose products of few rows in single precision two cores do not make
-    faster. oneDNN's, which it takes on all others, they do. It asks the environment once; what a person has set there stays.
+    It asks the environment when it is imported; what a person has set there stays. On Intel's processors it would take MKL, whose
+    products of few rows in single precision two cores do not make faster; those of oneDNN, which it takes on all others, they do.
+    And where another program uses a core, threads that wait awake for each other for a thousand turns lose little by it; for
+    300,000, as it would be by itself, a sentence took ten times as long.
     """
     threads = min(cores(), SHARING)
-    if threads > 1 and precision == "float32":
-        os.environ.setdefault("CT2_USE_MKL", "0")
+    if threads > 1 and "ctranslate2" not in sys.modules:
+        asked = {} if "OMP_WAIT_POLICY" in os.environ else {"GOMP_SPINCOUNT": "1000"}
+        if precision == "float32":
+            asked["CT2_USE_MKL"] = "0"
+        added = {name: value for name, value in asked.items() if name not in os.environ}
+        os.environ.update(added)
+        try:
+            interop.library()
+        finally:
+            for name in added:
+                del os.environ[name]
     return threads

@@ -33,8 +33,8 @@ Found = list[Hypothesis]
 class FastTranslator(Translator):
     """A translator whose model CTranslate2 computes.
 
-    Of many sentences each core takes some. Where they come one by one, `many` is False and each takes a part of every matrix;
-    but only one such translator goes well in a process, since the threads of another would be in its way.
+    Of many sentences each core takes some. Where they come one by one, `many` is False and cores share every matrix; but only one
+    such translator goes well in a process, since the threads of another would be in its way.
     """
 
     scored = False  # whether greedy answers have scores too, which cost a seventh of the time; beams cannot do without

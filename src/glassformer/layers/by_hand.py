@@ -73,7 +73,7 @@ def _of_weights(dz: Tensor, x: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor
 
 
 def _sum(rows: Tensor) -> Tensor:
-    """Σ of rows (M, N) → (N), as a product, which takes NumPy a quarter of the time of PyTorch's sum."""
+    """Σ of rows (M, N) → (N), as a product, which goes through wide rows in less time than a sum does."""
     with np.errstate(all="ignore"):
         return torch.from_numpy(np.ones(len(rows), np.float32).dot(rows.numpy()))
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from glassformer.layers.products import add_products, multiply
 
 CHUNK = 512  # positions at a time: (512, V) stays near the cache, where (4096, V) would be fresh memory page by page
-TINY = 1e-30  # a p below this has lost digits, or is 0
+TINY = 1e-30  # well above the p that single precision begins to lose digits of, 1e-38
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -28,8 +28,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             torch.softmax(chunk, 1, out=chunk)  # from here on in place: softmax, then its difference from the target
             p = chunk.gather(1, y)
             log_z = chosen - p.log()  # since p = e^(logit − log z)
-            lost = (p < TINY).flatten().nonzero().flatten()
-            if len(lost):
+            lost = (p < TINY).squeeze(1)
+            if lost.any():
                 log_z[lost] = multiply(h[lost], weight).logsumexp(1, keepdim=True)
             nll = (log_z - chosen).sum()
             plain += nll

@@ -60,12 +60,11 @@ class Trainer:
     def train(self) -> Progress:
         """Trains to the end, or from where an earlier run stopped; leaves model.safetensors in the run folder."""
         keep_memory(one_store=True)
-        gc.freeze()  # what is there by now, PyTorch's modules above all, is not looked through for garbage again and again
         threads = self.threads
         torch.set_num_threads(threads)
         progress = self.checkpoints.read(self.model, self.optimiser, self.ema) or Progress(threads=threads)
         self._trim_log(progress.update)
-        with Display(self.options.updates, progress.update) as self.display, _Signals(self):
+        with Display(self.options.updates, progress.update) as self.display, _Signals(self), less_garbage():
             say = self.display.say
             say(
                 f"{parameters(self.model):,} parameters, {threads} {'thread' if threads == 1 else 'threads'}."
@@ -264,6 +263,17 @@ class Trainer:
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines()
             write_text(path, "".join(line + "\n" for line in lines if _update_of(line) <= update))
+
+
+@contextmanager
+def less_garbage() -> Iterator[None]:
+    """Python does not go through what is there by now, PyTorch's modules above all, for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class _Signals:

@@ -363,10 +363,12 @@ def test_what_is_asked_for_one_sentence_is_nobody_elses(monkeypatch: pytest.Monk
     before = dict(os.environ)
     assert kept.share("float32") == kept.SHARING
     assert asked["CT2_USE_MKL"] == "0" and "GOMP_SPINCOUNT" in asked and dict(os.environ) == before
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # a person's
     asked.clear()
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    kept.share("int8")
-    assert "CT2_USE_MKL" not in asked and "GOMP_SPINCOUNT" not in asked
+    kept.share("float32")
+    assert asked["CT2_USE_MKL"] == "0" and "GOMP_SPINCOUNT" not in asked
+    asked.clear()
+    assert kept.share("int8") == 1 and not asked
 
 
 # What is kept

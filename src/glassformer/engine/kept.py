@@ -132,7 +132,7 @@ def share(precision: str) -> int:
     In eight bits one is the fastest of narrow models. CTranslate2 asks the environment when it is imported; what a person has set
     there stays. On Intel's processors it would take MKL, whose products of few rows two cores do not make faster; oneDNN's, which
     it takes on all others, they do. And where another program uses a core, threads that wait awake for each other for a thousand
-    turns lose little by it; for 300,000, as it would be by itself, a sentence took ten times as long.
+    turns lose less by it; for 300,000, as it would be by itself, a sentence took more than ten times as long.
     """
     threads = 1 if precision == "int8" else min(cores(), SHARING)
     if threads > 1 and "ctranslate2" not in sys.modules:

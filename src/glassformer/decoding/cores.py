@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from glassformer.layers import products
-from glassformer.layers.blas import libraries
+from glassformer.layers.blas import libraries, set_threads
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -52,8 +52,7 @@ class _Limit:
         with self.lock:
             if self.inside == 0:
                 self.before = [library.get_num_threads() for library in libraries()]
-                for library in libraries():
-                    library.set_num_threads(1)
+                set_threads(1)
             self.inside += 1
 
     def leave(self) -> None:

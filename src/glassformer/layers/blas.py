@@ -52,6 +52,12 @@ def libraries() -> list[Any]:
     return own or found
 
 
+def set_threads(threads: int) -> None:
+    """How many NumPy multiplies with, in the whole process."""
+    for library in libraries():
+        library.set_num_threads(threads)
+
+
 @cache
 def _sgemm() -> Callable[..., None] | None:
     """cblas_sgemm of NumPy's OpenBLAS, under whichever of its names; None where NumPy multiplies with something else."""

@@ -5,19 +5,22 @@ What is here computes what `bare` computes, with the same weights and the same c
 """
 
 import itertools
+import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.layers import blas
 from glassformer.layers.attention import KeyValues
 from glassformer.layers.bare import Attends, BareAttention, BareBlock, BareStack, Step, small
 from glassformer.layers.block import Block, BlockState, Norm
 from glassformer.layers.cache import Array, Cache, Source
 from glassformer.layers.embedding import Embedding
-from glassformer.layers.products import Product
+from glassformer.layers.norm import LayerNorm
+from glassformer.layers.products import SHARED, Product, Shared
 
 FEW = 16  # rows of a step
 SHORT = 64  # places of a source
@@ -35,9 +38,9 @@ class FewStack(BareStack):
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         super().__init__(embedding, blocks, norm, output)
-        self.few = [_block(block) for block in self.blocks]
-        self.last = _by_torch(self.norm) if self.norm else None
-        self.one = _multiplied(self.output) if self.output else None
+        self.few = [_block(*each) for each in zip(self.blocks, blocks, strict=True)]
+        self.last = _normalised(norm) if norm else None
+        self.one = _shared(self.output) if self.output else None
         self.tokens = _array(self.embed.token)
         self.positions = None if self.embed.position is None else _array(self.embed.position)
 
@@ -132,17 +135,16 @@ class FewAttention:
         return self.o(z.reshape(groups, rows, -1, self.d_v).swapaxes(0, 1).reshape(rows, -1))
 
 
-def _block(bare: BareBlock[Tensor]) -> BareBlock[Array]:
-    first, second, third = bare.norms
+def _block(bare: BareBlock[Tensor], block: Block) -> BareBlock[Array]:
     return BareBlock(
         bare.post,
-        (_by_torch(first), _by_torch(second) if second else None, _by_torch(third)),
+        (_normalised(block.norm1), _normalised(block.norm2) if block.norm2 else None, _normalised(block.norm3)),
         FewAttention(bare.own),
         FewAttention(bare.cross, cross=True) if bare.cross else None,
         _multiplied(bare.w1),
         _multiplied(bare.w2),
         _multiplied(bare.w3) if bare.w3 else None,
-        _by_torch(bare.activation),
+        _relu if block.ffn.activation is F.relu else _by_torch(bare.activation),
     )
 
 
@@ -170,6 +172,47 @@ def _multiplied(product: Step[Tensor]) -> Step[Array]:
     return multiply
 
 
+def _shared(product: Product) -> Step[Array]:
+    """The vocabulary's, by all cores where that pays."""
+    multiply, weights = _multiplied(product), product.w.numel()
+    return Shared(multiply, blas.set_threads, weights) if weights >= SHARED else multiply
+
+
+def _normalised(norm: Norm) -> Step[Array]:
+    """γ · (x − μ) / √(σ² + ε) + β, as γ √D · c / √(|c|² + D ε) + β with c = x − μ; of RMSNorm c is x, and nothing is shifted."""
+    weight = _array(norm.weight)
+    width, kind = len(weight), weight.dtype.type
+    gamma, least = weight * kind(math.sqrt(width)), kind(width * norm.epsilon)
+    mean = np.full(width, 1 / width, kind) if isinstance(norm, LayerNorm) else None
+    beta = _array(norm.bias) if isinstance(norm, LayerNorm) and norm.bias is not None else None
+
+    def normalise(x: Array) -> Array:
+        if mean is not None:
+            x = x - x.dot(mean)[:, None]
+        length = np.vecdot(x, x)
+        length += least
+        y: Array = x / np.sqrt(length, out=length)[:, None]
+        y *= gamma
+        if beta is not None:
+            y += beta
+        return y
+
+    return normalise
+
+
+def _softmax(x: Array) -> Array:
+    """Over the last axis, in place."""
+    x -= x.max(-1, keepdims=True)
+    np.exp(x, out=x)
+    x /= x.sum(-1, keepdims=True)
+    return x
+
+
+def _relu(x: Array) -> Array:
+    """In place."""
+    return np.maximum(x, 0, out=x)
+
+
 def _by_torch(step: Step[Tensor]) -> Step[Array]:
     """What takes NumPy many operations and PyTorch one."""
 
@@ -178,6 +221,3 @@ def _by_torch(step: Step[Tensor]) -> Step[Array]:
         return y
 
     return steps
-
-
-_softmax = _by_torch(partial(torch.softmax, dim=-1))

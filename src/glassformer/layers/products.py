@@ -1,7 +1,9 @@
 """x W + b, as fast as the libraries at hand can: for many rows in training, for few in decoding."""
 
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +13,12 @@ from glassformer.processor import mkl_behind
 
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
-LATE = 0.002  # seconds: a product that takes longer has waited for a core that is busy with something else
-ALONE = 300  # products after that which are not shared
+SHARED = 500_000  # weights, from which on a row is worth sharing
+LATE = 0.0015  # seconds, and half a millisecond for a million weights: who takes longer has waited for a busy core
+ALONE = (16, 1024)  # products after that which are not shared: the fewest, the most
 
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
+X = TypeVar("X")
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
@@ -69,6 +73,35 @@ class Product:
         return torch.mm(x, self.w) if self.bias is None else torch.addmm(self.bias, x, self.w)
 
 
+class Shared(Generic[X]):
+    """Multiplication by a large matrix, by all cores, which takes half the time while they have nothing else to do.
+
+    A product that comes late has waited for a core that is busy with something else. Then one core multiplies alone for a while:
+    twice as long each time, and half as long after each product that came in time.
+    """
+
+    def __init__(self, multiply: Callable[[X], X], set_threads: Callable[[int], None], weights: int) -> None:
+        self.multiply, self.set_threads = multiply, set_threads
+        self.late = LATE + weights * 5e-10
+        self.alone, self.next = 0, ALONE[0]
+
+    def __call__(self, x: X) -> X:
+        threads = cores.get()
+        if threads == 1 or self.alone:
+            self.alone = max(0, self.alone - 1)
+            return self.multiply(x)
+        began = time.perf_counter()
+        self.set_threads(threads)
+        try:
+            return self.multiply(x)
+        finally:
+            self.set_threads(1)
+            if time.perf_counter() - began > self.late:
+                self.alone, self.next = self.next, min(2 * self.next, ALONE[1])
+            else:
+                self.next = max(self.next // 2, ALONE[0])
+
+
 class Packed(Product):
     """With a large W.
 
@@ -80,27 +113,10 @@ class Packed(Product):
         super().__init__(weight, bias, turned=turned)
         self.weight = weight
         self.packed: Tensor | None = None
-        self.alone = 0
+        self.shared = Shared(self._multiply, torch.set_num_threads, weight.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not 1 < x.size(0) <= MOST or not self._packed():
-            return super().__call__(x)
-        threads = cores.get()
-        if threads == 1 or self.alone:
-            self.alone = max(0, self.alone - 1)
-            return self._multiply(x)
-        return self._share(x, threads)
-
-    def _share(self, x: Tensor, threads: int) -> Tensor:
-        """By all cores, which takes half the time while they have nothing else to do."""
-        began = time.perf_counter()
-        torch.set_num_threads(threads)
-        try:
-            return self._multiply(x)
-        finally:
-            torch.set_num_threads(1)
-            if time.perf_counter() - began > LATE:
-                self.alone = ALONE
+        return self.shared(x) if 1 < x.size(0) <= MOST and self._packed() else super().__call__(x)
 
     def _multiply(self, x: Tensor) -> Tensor:
         assert self.packed is not None

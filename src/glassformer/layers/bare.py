@@ -28,19 +28,20 @@ SMALL = 20_000_000  # weights that may be kept a second time, turned, and large 
 Products = Callable[..., Product]  # from a weight and perhaps a bias
 X = TypeVar("X", Tensor, Array)
 Step = Callable[[X], X]
+Taken = Callable[[nn.Linear], list[Tensor]]  # the weight, and perhaps a bias, of a linear map as they are to be used
 
 
 class BareAttention:
     """Dot-product attention: of all places of a source to each other; of one query a row to itself and what was before it, or
     to a memory."""
 
-    def __init__(self, attention: Attention, product: Products, *, cross: bool = False) -> None:
+    def __init__(self, attention: Attention, product: Products, read: Taken, write: Taken, *, cross: bool = False) -> None:
         assert attention.w is None
         self.rotary = attention.rotary
         self.heads, self.kv_heads, self.d_k, self.d_v = attention.heads, attention.kv_heads, attention.d_k, attention.d_v
         scale = 1 / math.sqrt(self.d_k)  # in the weights, so that no step has to multiply
-        q, k, v = ([x for x in (each.weight, each.bias) if x is not None] for each in (attention.q, attention.k, attention.v))
-        q = [x * scale for x in q]
+        q = [x * scale for x in read(attention.q)]
+        k, v = ((_as_it_is if cross else read)(each) for each in (attention.k, attention.v))
         both = [
             torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
             for a, b in zip(k, v, strict=True)
@@ -49,7 +50,7 @@ class BareAttention:
             self.q, self.both = product(*q), product(*both)
         else:
             self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
-        self.o = product(attention.o.weight, attention.o.bias)
+        self.o = product(*write(attention.o))
         self.cuts = (len(q[0]), len(both[0]))
 
     def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
@@ -181,14 +182,20 @@ class BareBlock(Generic[X]):
         return norm(out) if self.post else out
 
 
-def _block(block: Block, product: Products) -> BareBlock[Tensor]:
-    w1, w2, w3 = (product(w.weight, w.bias) if w else None for w in (block.ffn.w1, block.ffn.w2, block.ffn.w3))
+def _block(block: Block, product: Products, folded: bool) -> BareBlock[Tensor]:
+    folded = folded and not block.post
+    norms = (block.norm1, block.norm2, block.norm3)
+    first, second, third = (_reading(norm) if folded and norm else _as_it_is for norm in norms)
+    write = _writing if folded and isinstance(block.norm1, LayerNorm) else _as_it_is
+    w1, w2, w3 = (
+        product(*take(w)) if w else None for w, take in ((block.ffn.w1, third), (block.ffn.w2, write), (block.ffn.w3, third))
+    )
     assert w1 and w2
     return BareBlock(
         block.post,
-        (_normalisation(block.norm1), _normalisation(block.norm2) if block.norm2 else None, _normalisation(block.norm3)),
-        BareAttention(block.self, product),
-        BareAttention(block.cross, product, cross=True) if block.cross else None,
+        tuple(_normalisation(norm, whole=not folded) if norm else None for norm in norms),
+        BareAttention(block.self, product, first, write),
+        BareAttention(block.cross, product, second, write, cross=True) if block.cross else None,
         w1,
         w2,
         w3,
@@ -196,12 +203,39 @@ def _block(block: Block, product: Products) -> BareBlock[Tensor]:
     )
 
 
+def _as_it_is(linear: nn.Linear) -> list[Tensor]:
+    """W (outputs, inputs), and b if there is one."""
+    return [x for x in (linear.weight, linear.bias) if x is not None]
+
+
+def _reading(norm: Norm) -> Taken:
+    """Of what reads γ x + β: W and b with which it may read x, since W (γ x + β) + b = (W γ) x + (W β + b)."""
+
+    def take(linear: nn.Linear) -> list[Tensor]:
+        w, b = linear.weight, linear.bias
+        if isinstance(norm, LayerNorm) and norm.bias is not None:
+            b = w @ norm.bias if b is None else w @ norm.bias + b
+        return [x for x in (w * norm.weight, b) if x is not None]
+
+    return take
+
+
+def _writing(linear: nn.Linear) -> list[Tensor]:
+    """Of what is added to a residual stream: without its mean, which nobody who reads the stream through LayerNorm can see."""
+    return [x - x.mean(0) for x in _as_it_is(linear)]
+
+
 class BareStack:
-    """An embedding, blocks, perhaps a last normalisation, and a decoder's logits."""
+    """An embedding, blocks, perhaps a last normalisation, and a decoder's logits.
+
+    `folded`: pre-norm blocks have γ and β in the weights that read what is normalised, and what they write has no mean.
+    """
+
+    folded = False
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         made = partial(product, turned=small(blocks, output))
-        self.embed, self.blocks = BareEmbedding(embedding), [_block(block, made) for block in blocks]
+        self.embed, self.blocks = BareEmbedding(embedding), [_block(block, made, self.folded) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
         self.output = made(output.weight, output.bias) if output else None
 
@@ -245,10 +279,10 @@ def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return None if mask is None else like.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
 
 
-def _normalisation(norm: Norm) -> Step[Tensor]:
-    """`norm` with what it takes gathered once."""
-    shape, weight = norm.weight.shape, norm.weight
+def _normalisation(norm: Norm, *, whole: bool = True) -> Step[Tensor]:
+    """`norm` with what it takes gathered once; if not `whole`, without γ and β."""
+    shape, weight, epsilon = norm.weight.shape, norm.weight if whole else None, norm.epsilon
     if isinstance(norm, LayerNorm):
-        bias, epsilon = norm.bias, norm.epsilon
+        bias = norm.bias if whole else None
         return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
-    return partial(torch.rms_norm, normalized_shape=shape, weight=weight, eps=norm.epsilon)
+    return partial(torch.rms_norm, normalized_shape=shape, weight=weight, eps=epsilon)

@@ -36,12 +36,16 @@ def without_modules(embedding: Embedding, blocks: Sequence[Block], norm: Norm | 
 class FewStack(BareStack):
     """As `BareStack`, and few rows through NumPy."""
 
+    folded = True
+
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         super().__init__(embedding, blocks, norm, output)
         self.few = [_block(*each) for each in zip(self.blocks, blocks, strict=True)]
         self.last = _normalised(norm) if norm else None
         self.one = _shared(self.output) if self.output else None
         self.tokens = _array(self.embed.token)
+        centred = norm is not None and isinstance(norm, LayerNorm)  # in pre-norm, where `folded` asks for it
+        self.mean = np.full(embedding.token.embedding_dim, 1 / embedding.token.embedding_dim, self.tokens.dtype) if centred else None
         self.positions = None if self.embed.position is None else _array(self.embed.position)
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -80,6 +84,8 @@ class FewStack(BareStack):
             x *= self.embed.scale
         if self.positions is not None:
             x += self.positions[place]
+        if self.mean is not None:
+            x -= x.dot(self.mean)[:, None]
         return x
 
 
@@ -138,7 +144,7 @@ class FewAttention:
 def _block(bare: BareBlock[Tensor], block: Block) -> BareBlock[Array]:
     return BareBlock(
         bare.post,
-        (_normalised(block.norm1), _normalised(block.norm2) if block.norm2 else None, _normalised(block.norm3)),
+        tuple(norm and (_normalised if bare.post else _scaled)(norm) for norm in (block.norm1, block.norm2, block.norm3)),
         FewAttention(bare.own),
         FewAttention(bare.cross, cross=True) if bare.cross else None,
         _multiplied(bare.w1),
@@ -198,6 +204,24 @@ def _normalised(norm: Norm) -> Step[Array]:
         return y
 
     return normalise
+
+
+def _scaled(norm: Norm) -> Step[Array]:
+    """x / √(mean(x²) + ε) of `folded` weights: x has no mean that LayerNorm would subtract, γ and β come with what reads it."""
+    width, epsilon = len(norm.weight), norm.epsilon
+
+    def scale(x: Array) -> Array:
+        if len(x) == 1:
+            row = x[0]
+            y: Array = x / math.sqrt(row.dot(row) / width + epsilon)
+            return y
+        squares = np.vecdot(x, x)
+        squares /= width
+        squares += epsilon
+        y = x / np.sqrt(squares, out=squares)[:, None]
+        return y
+
+    return scale
 
 
 def _softmax(x: Array) -> Array:

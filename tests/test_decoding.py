@@ -256,7 +256,7 @@ def test_the_largest_are_those_of_topk(seed: int, width: int, count: int, ties: 
     x = torch.randn(1 + ENOUGH // width, width, generator=draw)
     x = x.round() if ties else x.masked_fill(x > 1.5, -math.inf)
     count = min(count, width)
-    values, where = map(torch.from_numpy, largest(x, count))
+    values, where = map(torch.from_numpy, largest(x.numpy(), count))
     assert values.equal(x.topk(count, dim=1).values)
     assert x.gather(1, where).equal(values)
     assert all(len(set(row)) == count for row in where.tolist())

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from glassformer.layers import products
-from glassformer.layers.blas import libraries, set_threads
+from glassformer.layers import blas, products
 from glassformer.memory import keep_memory
 
 T = TypeVar("T")
@@ -51,16 +50,15 @@ class _Limit:
     def enter(self) -> None:
         with self.lock:
             if self.inside == 0:
-                self.before = [library.get_num_threads() for library in libraries()]
-                set_threads(1)
+                self.before = blas.threads()
+                blas.set_threads(1)
             self.inside += 1
 
     def leave(self) -> None:
         with self.lock:
             self.inside -= 1
             if self.inside == 0:
-                for library, threads in zip(libraries(), self.before, strict=True):
-                    library.set_num_threads(threads)
+                blas.set_threads(*self.before)
 
 
 _limit = _Limit()

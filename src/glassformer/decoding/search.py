@@ -179,12 +179,13 @@ def beam(
 def _best(log_probs: Tensor, beams: list[list[_Path]]) -> Iterator[list[tree.Candidate]]:
     """For each row the best 2 K of what may follow its K beams, best first, by log p of every next token (b · K, V)."""
     rows, width, size = len(beams), len(beams[0]), log_probs.size(1)
-    before = torch.from_numpy(np.array([path.total for each in beams for path in each], log_probs.numpy().dtype))
-    totals, places = largest((log_probs + before.unsqueeze(1)).view(rows, -1), min(2 * width, width * size))
-    found = (places, log_probs.numpy().reshape(rows, -1)[np.arange(rows)[:, None], places], totals)
+    found = log_probs.numpy()
+    before = np.array([path.total for each in beams for path in each], found.dtype)
+    totals, places = largest((found + before[:, None]).reshape(rows, -1), min(2 * width, width * size))
+    chosen = (places, found.reshape(rows, -1)[np.arange(rows)[:, None], places], totals)
     return (
         [(*divmod(place, size), *each) for place, *each in zip(*row, strict=True)]
-        for row in zip(*(x.tolist() for x in found), strict=True)
+        for row in zip(*(x.tolist() for x in chosen), strict=True)
     )
 
 

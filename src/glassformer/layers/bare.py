@@ -193,7 +193,7 @@ def _block(block: Block, product: Products, folded: bool) -> BareBlock[Tensor]:
     assert w1 and w2
     return BareBlock(
         block.post,
-        tuple(_normalisation(norm, whole=not folded) if norm else None for norm in norms),
+        tuple((_direction if folded else _normalisation)(norm) if norm else None for norm in norms),
         BareAttention(block.self, product, first, write),
         BareAttention(block.cross, product, second, write, cross=True) if block.cross else None,
         w1,
@@ -209,13 +209,14 @@ def _as_it_is(linear: nn.Linear) -> list[Tensor]:
 
 
 def _reading(norm: Norm) -> Taken:
-    """Of what reads γ x + β: W and b with which it may read x, since W (γ x + β) + b = (W γ) x + (W β + b)."""
+    """Of what reads γ √D x + β: W and b with which it may read x, since W (γ √D x + β) + b = (W γ √D) x + (W β + b)."""
+    gamma = norm.weight * math.sqrt(len(norm.weight))
 
     def take(linear: nn.Linear) -> list[Tensor]:
         w, b = linear.weight, linear.bias
         if isinstance(norm, LayerNorm) and norm.bias is not None:
             b = w @ norm.bias if b is None else w @ norm.bias + b
-        return [x for x in (w * norm.weight, b) if x is not None]
+        return [x for x in (w * gamma, b) if x is not None]
 
     return take
 
@@ -228,7 +229,7 @@ def _writing(linear: nn.Linear) -> list[Tensor]:
 class BareStack:
     """An embedding, blocks, perhaps a last normalisation, and a decoder's logits.
 
-    `folded`: pre-norm blocks have γ and β in the weights that read what is normalised, and what they write has no mean.
+    `folded`: pre-norm blocks have γ √D and β in the weights that read what is normalised, and what they write has no mean.
     """
 
     folded = False
@@ -279,10 +280,18 @@ def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return None if mask is None else like.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
 
 
-def _normalisation(norm: Norm, *, whole: bool = True) -> Step[Tensor]:
-    """`norm` with what it takes gathered once; if not `whole`, without γ and β."""
-    shape, weight, epsilon = norm.weight.shape, norm.weight if whole else None, norm.epsilon
+def _normalisation(norm: Norm) -> Step[Tensor]:
+    """`norm` with what it takes gathered once."""
+    return _normalised_by(norm, norm.weight, norm.bias if isinstance(norm, LayerNorm) else None)
+
+
+def _direction(norm: Norm) -> Step[Tensor]:
+    """Without γ √D and β: x, or x − μ, with a length of nearly 1."""
+    return _normalised_by(norm, torch.full_like(norm.weight, len(norm.weight) ** -0.5), None)
+
+
+def _normalised_by(norm: Norm, weight: Tensor, bias: Tensor | None) -> Step[Tensor]:
+    shape, epsilon = weight.shape, norm.epsilon
     if isinstance(norm, LayerNorm):
-        bias = norm.bias if whole else None
         return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
     return partial(torch.rms_norm, normalized_shape=shape, weight=weight, eps=epsilon)

@@ -1,6 +1,7 @@
 """Products of matrices by the library that NumPy brings (OpenBLAS), which can also add them to what is there already."""
 
 import ctypes
+import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -52,10 +53,29 @@ def libraries() -> list[Any]:
     return own or found
 
 
-def set_threads(threads: int) -> None:
-    """How many NumPy multiplies with, in the whole process."""
-    for library in libraries():
-        library.set_num_threads(threads)
+def threads() -> list[int]:
+    """How many NumPy multiplies with, of each library."""
+    return [library.get_num_threads() for library in libraries()]
+
+
+def set_threads(*counts: int) -> None:
+    """Sets them, one number for each library or one for all, in the whole process."""
+    for setter, count in zip(_setters(), itertools.cycle(counts), strict=False):
+        setter(count)
+
+
+@cache
+def _setters() -> list[Callable[[int], Any]]:
+    """OpenBLAS's own where its threads are its own: threadpoolctl takes ten times as long to ask it, and newer ones hear nobody but
+    the thread that came first."""
+    return [_own_setter(library) or library.set_num_threads for library in libraries()]
+
+
+def _own_setter(library: Any) -> Callable[[int], Any] | None:
+    if library.internal_api != "openblas" or library.threading_layer != "pthreads":
+        return None
+    names = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+    return next((found for name in names if (found := getattr(ctypes.CDLL(library.filepath), name, None))), None)
 
 
 @cache

@@ -51,11 +51,14 @@ class FewStack(BareStack):
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         if mask is not None or not _one(ids):
             return super().read(ids, mask)
-        with np.errstate(all="ignore"):
-            x = self._embed(ids[0], slice(ids.size(1)))
-            for block in self.few:
-                x = block.read(x, 1, None)
-            return torch.from_numpy(self.last(x) if self.last else x).unsqueeze(0)
+        try:
+            with _watched():
+                x = self._embed(ids[0], slice(ids.size(1)))
+                for block in self.few:
+                    x = block.read(x, 1, None)
+                return torch.from_numpy(self.last(x) if self.last else x).unsqueeze(0)
+        except FloatingPointError:
+            return super().read(ids, mask)
 
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
         if memory is None or mask is not None or not _one(memory):
@@ -66,17 +69,24 @@ class FewStack(BareStack):
     def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         if ids.size(0) > FEW or (cache.sources and cache.sources[0].arrays is None):
             return super().step(ids, cache)
-        with np.errstate(all="ignore"):  # what is not finite is said by whoever chooses
-            x = self._embed(ids, cache.length)
-            cache = cache.longer()
-            length, d_k, both = cache.length, cache.d_k, cache.room.both.numpy()  # (L, B, K, size, d_k + d_v)
-            slots, keys, values = both[:, :, :, length - 1], both[:, :, :, :length, :d_k], both[:, :, :, :length, d_k:]
-            sources = cache.sources or itertools.repeat(None)
-            for block, slot, k, v, source in zip(self.few, slots, keys.swapaxes(3, 4), values, sources, strict=False):
-                x = block.step(x, slot, k, v, source, None)
-            x = self.last(x) if self.last else x
-            assert self.one is not None and self.output is not None
-            return (torch.from_numpy(self.one(x)) if len(x) == 1 else self.output(torch.from_numpy(x))), cache
+        try:
+            with _watched():
+                x, longer = self._step(ids, cache)
+        except FloatingPointError:
+            return super().step(ids, cache)
+        assert self.one is not None and self.output is not None
+        return (torch.from_numpy(self.one(x)) if len(x) == 1 else self.output(torch.from_numpy(x))), longer
+
+    def _step(self, ids: Tensor, cache: Cache) -> tuple[Array, Cache]:
+        """The last states (B, D)."""
+        x = self._embed(ids, cache.length)
+        cache = cache.longer()
+        length, d_k, both = cache.length, cache.d_k, cache.room.both.numpy()  # (L, B, K, size, d_k + d_v)
+        slots, keys, values = both[:, :, :, length - 1], both[:, :, :, :length, :d_k], both[:, :, :, :length, d_k:]
+        sources = cache.sources or itertools.repeat(None)
+        for block, slot, k, v, source in zip(self.few, slots, keys.swapaxes(3, 4), values, sources, strict=False):
+            x = block.step(x, slot, k, v, source, None)
+        return (self.last(x) if self.last else x), cache
 
     def _embed(self, ids: Tensor, place: int | slice) -> Array:
         x = self.tokens[ids.numpy()]
@@ -144,7 +154,7 @@ class FewAttention:
 def _block(bare: BareBlock[Tensor], block: Block) -> BareBlock[Array]:
     return BareBlock(
         bare.post,
-        tuple(norm and (_normalised if bare.post else _scaled)(norm) for norm in (block.norm1, block.norm2, block.norm3)),
+        tuple(norm and (_normalised if bare.post else _direction)(norm) for norm in (block.norm1, block.norm2, block.norm3)),
         FewAttention(bare.own),
         FewAttention(bare.cross, cross=True) if bare.cross else None,
         _multiplied(bare.w1),
@@ -152,6 +162,11 @@ def _block(bare: BareBlock[Tensor], block: Block) -> BareBlock[Array]:
         _multiplied(bare.w3) if bare.w3 else None,
         _relu if block.ffn.activation is F.relu else _by_torch(bare.activation),
     )
+
+
+def _watched() -> np.errstate:
+    """An exponential that overflows is an error. Other numbers that are not finite are said by whoever chooses."""
+    return np.errstate(all="ignore", over="raise")
 
 
 def _one(x: Tensor) -> bool:
@@ -206,29 +221,29 @@ def _normalised(norm: Norm) -> Step[Array]:
     return normalise
 
 
-def _scaled(norm: Norm) -> Step[Array]:
-    """x / √(mean(x²) + ε) of `folded` weights: x has no mean that LayerNorm would subtract, γ and β come with what reads it."""
-    width, epsilon = len(norm.weight), norm.epsilon
+def _direction(norm: Norm) -> Step[Array]:
+    """x / √(|x|² + D ε) for `folded` weights: x has no mean that LayerNorm would subtract, γ √D and β come with what reads it."""
+    least = len(norm.weight) * norm.epsilon
 
-    def scale(x: Array) -> Array:
+    def direction(x: Array) -> Array:
         if len(x) == 1:
             row = x[0]
-            y: Array = x / math.sqrt(row.dot(row) / width + epsilon)
+            y: Array = x / math.sqrt(row.dot(row) + least)
             return y
-        squares = np.vecdot(x, x)
-        squares /= width
-        squares += epsilon
-        y = x / np.sqrt(squares, out=squares)[:, None]
+        length = np.vecdot(x, x)
+        length += least
+        y = x / np.sqrt(length, out=length)[:, None]
         return y
 
-    return scale
+    return direction
 
 
 def _softmax(x: Array) -> Array:
-    """Over the last axis, in place."""
-    x -= x.max(-1, keepdims=True)
+    """Over the last axis, in place. Less the first number, not the largest, for nobody has to look for that: the sum is then at
+    least 1. What is so large that it overflows is an error to NumPy, and left to PyTorch."""
+    x -= x[..., :1].copy()
     np.exp(x, out=x)
-    x /= x.sum(-1, keepdims=True)
+    x /= np.add.reduce(x, -1, keepdims=True)
     return x
 
 

@@ -110,6 +110,12 @@ class FewAttention:
         self.o = _multiplied(bare.o)
         if cross:
             self.q, self.both = _multiplied(bare.q), _multiplied(bare.both)
+            heads = (self.kv_heads, bare.heads // self.kv_heads)
+            w, bias = _weights(bare.q)
+            self.w_q = w.reshape(-1, *heads, self.d_k).transpose(1, 2, 0, 3)  # (K, H / K, D, d_k)
+            self.b_q = None if bias is None else bias.reshape(*heads, 1, self.d_k)
+            w, self.b_o = _weights(bare.o)
+            self.w_o = w.reshape(*heads, self.d_v, -1)
         else:
             self.joined = _multiplied(bare.joined)
 
@@ -130,13 +136,23 @@ class FewAttention:
     def across(self, x: Array, source: Source, bias: Tensor | None) -> Array:
         """x (B, D) → (B, D): all rows look at one source."""
         assert source.arrays is not None and bias is None
-        return self._look(self.q(x), *source.arrays)
+        if source.whole is None:
+            return self._look(self.q(x), *source.arrays)
+        w, b, out = source.whole
+        scores = _times(x, w, b).reshape(len(x), -1, source.known.k.size(2))
+        return _times(_softmax(scores).reshape(len(x), -1), out, self.b_o)
 
     def look_up(self, memory: Array) -> Source:
-        """Keys and values of one source (S, D)."""
+        """Keys and values of one source (S, D); if it is short, what W_Q and W_O make of them, so that a step has two products
+        instead of four."""
         k, v = self._parted(self.both(memory))
         known = KeyValues(torch.from_numpy(k.swapaxes(1, 2)).unsqueeze(0), torch.from_numpy(v).unsqueeze(0))
-        return Source(known, (k, v))
+        if len(memory) > self.d_k:
+            return Source(known, (k, v))
+        k, v = k[:, None], v[:, None]
+        w = np.matmul(self.w_q, k).transpose(2, 0, 1, 3).reshape(memory.shape[1], -1)  # (D, H · S)
+        b = None if self.b_q is None else np.matmul(self.b_q, k).ravel()
+        return Source(known, (k, v), (w, b, np.matmul(v, self.w_o).reshape(-1, self.w_o.shape[3])))
 
     def _parted(self, both: Array) -> tuple[Array, Array]:
         """Each head's keys beside its values → keys (K, d_k, S) and values (K, S, d_v)."""
@@ -180,17 +196,21 @@ def _array(x: Tensor) -> Array:
     return found
 
 
-def _multiplied(product: Step[Tensor]) -> Step[Array]:
+def _weights(product: Step[Tensor]) -> tuple[Array, Array | None]:
     assert isinstance(product, Product)
-    w, bias = _array(product.w), None if product.bias is None else _array(product.bias)
+    return _array(product.w), None if product.bias is None else _array(product.bias)
 
-    def multiply(x: Array) -> Array:
-        y: Array = x.dot(w)
-        if bias is not None:
-            y += bias
-        return y
 
-    return multiply
+def _multiplied(product: Step[Tensor]) -> Step[Array]:
+    w, bias = _weights(product)
+    return lambda x: _times(x, w, bias)
+
+
+def _times(x: Array, w: Array, bias: Array | None) -> Array:
+    y: Array = x.dot(w)
+    if bias is not None:
+        y += bias
+    return y
 
 
 def _shared(product: Product) -> Step[Array]:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -305,23 +306,44 @@ def test_threads_of_numpy_are_as_before_when_the_last_one_leaves(numpys_threads:
 
 
 def test_a_large_product_is_shared_until_it_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, x = torch.randn(400, 400), torch.randn(5, 400)
-    large = products.product(weight, turned=True)
-    assert isinstance(large, products.Packed)
-    threads: list[int] = []
-    plain = large._multiply
-    monkeypatch.setattr(large, "_multiply", lambda *args: (threads.append(torch.get_num_threads()), plain(*args))[1])
-    monkeypatch.setattr(products, "ALONE", 3)
+    """Who comes late goes alone for a while, for twice as long each time; who comes in time again goes alone for less."""
+    monkeypatch.setattr(products, "ALONE", (2, 4))
+    used: list[int] = []
+    shared = products.Shared(lambda x: (used.append(torch.get_num_threads()), x)[1], torch.set_num_threads, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
+        shared(0)
         with one_core():
-            for late in (10.0, -1.0, 10.0, 10.0, 10.0, 10.0):  # seconds, after which a product is late
-                monkeypatch.setattr(products, "LATE", late)
-                torch.testing.assert_close(large(x), x @ weight.t(), rtol=1e-4, atol=1e-4)
+            for late in (False, True, True, True, False, True):
+                shared.late = -1.0 if late else 10.0  # seconds
+                shared(0)
+                while shared.alone:
+                    shared(0)
     finally:
         torch.set_num_threads(before)
-    assert threads[-6:] == [2, 2, 1, 1, 1, 2]
+    assert used == [2] + [2] + [2, 1, 1] + 2 * [2, 1, 1, 1, 1] + [2] + [2, 1, 1]
+
+
+def test_a_packed_product_is_the_product() -> None:
+    weight, bias, x = torch.randn(400, 400), torch.randn(400), torch.randn(5, 400)
+    large = products.product(weight, bias, turned=True)
+    assert isinstance(large, products.Packed)
+    torch.testing.assert_close(large(x), x @ weight.t() + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_any_thread_may_say_how_many_threads_numpy_multiplies_with(numpys_threads: Callable[[], set[int]]) -> None:
+    """One after another, each as the only one that is inside."""
+    many = numpys_threads()
+
+    def inside() -> set[int]:
+        with one_core():
+            return numpys_threads()
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        for pool in (first, second):
+            assert pool.submit(inside).result() <= {1}
+            assert numpys_threads() == many
 
 
 # Sampling

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers import few
 from glassformer.layers.attention import Attention
+from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block
 from glassformer.layers.few import FEW
 from glassformer.models.stack import parameters
@@ -201,6 +202,28 @@ def test_one_source_is_read_alike_short_or_long_padded_or_not(
         for t in range(4):
             logits, state = model.step(target[:, t], state)
             close(logits, whole[:, t])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@torch.no_grad()
+def test_scores_too_far_apart_for_numpy_are_left_to_pytorch(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exponential that overflows there: in the encoder, of oneself, of the source."""
+    left: list[str] = []
+    for name in ("read", "step"):
+        plain = getattr(BareStack, name)
+        monkeypatch.setattr(BareStack, name, lambda *args, name=name, plain=plain: (left.append(name), plain(*args))[1])
+    for attention in ("encoder.0.self", "decoder.1.self", "decoder.0.cross"):
+        model = transformer(norm=norm)
+        for letter in "qk":
+            model.get_submodule(f"{attention}.{letter}").weight.mul_(40)
+        source, target = sentences(5), sentences(4, seed=1)
+        whole = model.logits(model(source, target))
+        left.clear()
+        state = model.start(source)
+        for t in range(4):
+            logits, state = model.step(target[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], rtol=1e-3, atol=1e-3)
+        assert ("read" if "encoder" in attention else "step") in left
 
 
 @every_variant

@@ -182,7 +182,7 @@ def _best(log_probs: Tensor, beams: list[list[_Path]]) -> Iterator[list[tree.Can
     found = log_probs.numpy()
     before = np.array([path.total for each in beams for path in each], found.dtype)
     totals, places = largest((found + before[:, None]).reshape(rows, -1), min(2 * width, width * size))
-    chosen = (places, found.reshape(rows, -1)[np.arange(rows)[:, None], places], totals)
+    chosen = (places, found.ravel()[places + width * size * np.arange(rows)[:, None]], totals)
     return (
         [(*divmod(place, size), *each) for place, *each in zip(*row, strict=True)]
         for row in zip(*(x.tolist() for x in chosen), strict=True)

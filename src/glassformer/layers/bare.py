@@ -184,22 +184,19 @@ class BareBlock(Generic[X]):
 
 def _block(block: Block, product: Products, folded: bool) -> BareBlock[Tensor]:
     folded = folded and not block.post
-    norms = (block.norm1, block.norm2, block.norm3)
-    first, second, third = (_reading(norm) if folded and norm else _as_it_is for norm in norms)
+    norm = _direction if folded else _normalisation
+    first, second, third = (_reading(each) if folded and each else _as_it_is for each in (block.norm1, block.norm2, block.norm3))
     write = _writing if folded and isinstance(block.norm1, LayerNorm) else _as_it_is
-    w1, w2, w3 = (
-        product(*take(w)) if w else None for w, take in ((block.ffn.w1, third), (block.ffn.w2, write), (block.ffn.w3, third))
-    )
-    assert w1 and w2
+    ffn = block.ffn
     return BareBlock(
         block.post,
-        tuple((_direction if folded else _normalisation)(norm) if norm else None for norm in norms),
+        (norm(block.norm1), norm(block.norm2) if block.norm2 else None, norm(block.norm3)),
         BareAttention(block.self, product, first, write),
         BareAttention(block.cross, product, second, write, cross=True) if block.cross else None,
-        w1,
-        w2,
-        w3,
-        torch.relu_ if block.ffn.activation is F.relu else block.ffn.activation,
+        product(*third(ffn.w1)),
+        product(*write(ffn.w2)),
+        product(*third(ffn.w3)) if ffn.w3 else None,
+        torch.relu_ if ffn.activation is F.relu else ffn.activation,
     )
 
 
@@ -213,7 +210,8 @@ def _reading(norm: Norm) -> Taken:
     gamma = norm.weight * math.sqrt(len(norm.weight))
 
     def take(linear: nn.Linear) -> list[Tensor]:
-        w, b = linear.weight, linear.bias
+        w: Tensor = linear.weight
+        b: Tensor | None = linear.bias
         if isinstance(norm, LayerNorm) and norm.bias is not None:
             b = w @ norm.bias if b is None else w @ norm.bias + b
         return [x for x in (w * gamma, b) if x is not None]

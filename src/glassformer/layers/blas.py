@@ -66,8 +66,8 @@ def set_threads(*counts: int) -> None:
 
 @cache
 def _setters() -> list[Callable[[int], Any]]:
-    """OpenBLAS's own where its threads are its own: threadpoolctl takes ten times as long to ask it, and newer ones hear nobody but
-    the thread that came first."""
+    """OpenBLAS's own where its threads are its own: threadpoolctl takes ten times as long to ask it, and newer ones hear nobody
+    but the thread that came first."""
     return [_own_setter(library) or library.set_num_threads for library in libraries()]
 
 

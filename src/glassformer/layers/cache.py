@@ -22,7 +22,7 @@ class Source:
 
     known: KeyValues  # (N, K, S, ·)
     arrays: tuple[Array, Array] | None = None  # keys (K, d_k, S) and values (K, S, d_v)
-    whole: tuple[Array, Array | None, Array] | None = None  # W_Q Kᵀ (D, H · S), b_Q Kᵀ (H · S), V W_O (H · S, D)
+    whole: tuple[Array, Array | None, Array] | None = None  # W_Q Kᵀ (D, H · S), b_Q Kᵀ (H · S), V W_O + b_O / H (H · S, D)
 
     def reorder(self, index: Tensor) -> "Source":
         return Source(self.known.reorder(index))

@@ -44,8 +44,9 @@ class FewStack(BareStack):
         self.last = _normalised(norm) if norm else None
         self.one = _shared(self.output) if self.output else None
         self.tokens = _array(self.embed.token)
-        centred = norm is not None and isinstance(norm, LayerNorm)  # in pre-norm, where `folded` asks for it
-        self.mean = np.full(embedding.token.embedding_dim, 1 / embedding.token.embedding_dim, self.tokens.dtype) if centred else None
+        width, kind = self.tokens.shape[1], self.tokens.dtype
+        centred = isinstance(norm, LayerNorm)  # there is a last normalisation where `folded` has an effect, in pre-norm
+        self.mean = np.full(width, 1 / width, kind) if centred else None
         self.positions = None if self.embed.position is None else _array(self.embed.position)
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -64,7 +65,9 @@ class FewStack(BareStack):
         if memory is None or mask is not None or not _one(memory):
             return super().begin(rows, blocks, memory, mask)
         source = _array(memory[0])
-        return self._begun(rows, blocks, tuple(block.cross.look_up(source) for block in self.few if block.cross), None)
+        with np.errstate(all="ignore"):
+            sources = tuple(block.cross.look_up(source) for block in self.few if block.cross)
+        return self._begun(rows, blocks, sources, None)
 
     def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         if ids.size(0) > FEW or (cache.sources and cache.sources[0].arrays is None):
@@ -114,8 +117,9 @@ class FewAttention:
             w, bias = _weights(bare.q)
             self.w_q = w.reshape(-1, *heads, self.d_k).transpose(1, 2, 0, 3)  # (K, H / K, D, d_k)
             self.b_q = None if bias is None else bias.reshape(*heads, 1, self.d_k)
-            w, self.b_o = _weights(bare.o)
-            self.w_o = w.reshape(*heads, self.d_v, -1)
+            w, bias = _weights(bare.o)
+            self.w_o = w.reshape(*heads, self.d_v, -1)  # (K, H / K, d_v, D)
+            self.b_o = None if bias is None else bias / bare.heads  # that much comes with each head, whose weights sum to 1
         else:
             self.joined = _multiplied(bare.joined)
 
@@ -140,7 +144,8 @@ class FewAttention:
             return self._look(self.q(x), *source.arrays)
         w, b, out = source.whole
         scores = _times(x, w, b).reshape(len(x), -1, source.known.k.size(2))
-        return _times(_softmax(scores).reshape(len(x), -1), out, self.b_o)
+        z: Array = _softmax(scores).reshape(len(x), -1).dot(out)
+        return z
 
     def look_up(self, memory: Array) -> Source:
         """Keys and values of one source (S, D); if it is short, what W_Q and W_O make of them, so that a step has two products
@@ -149,10 +154,12 @@ class FewAttention:
         known = KeyValues(torch.from_numpy(k.swapaxes(1, 2)).unsqueeze(0), torch.from_numpy(v).unsqueeze(0))
         if len(memory) > self.d_k:
             return Source(known, (k, v))
-        k, v = k[:, None], v[:, None]
-        w = np.matmul(self.w_q, k).transpose(2, 0, 1, 3).reshape(memory.shape[1], -1)  # (D, H · S)
-        b = None if self.b_q is None else np.matmul(self.b_q, k).ravel()
-        return Source(known, (k, v), (w, b, np.matmul(v, self.w_o).reshape(-1, self.w_o.shape[3])))
+        w = np.matmul(self.w_q, k[:, None]).transpose(2, 0, 1, 3).reshape(memory.shape[1], -1)  # (D, H · S)
+        b = None if self.b_q is None else np.matmul(self.b_q, k[:, None]).ravel()
+        out = np.matmul(v[:, None], self.w_o).reshape(w.shape[1], -1)  # (H · S, D)
+        if self.b_o is not None:
+            out += self.b_o
+        return Source(known, (k, v), (w, b, out))
 
     def _parted(self, both: Array) -> tuple[Array, Array]:
         """Each head's keys beside its values → keys (K, d_k, S) and values (K, S, d_v)."""
@@ -168,9 +175,10 @@ class FewAttention:
 
 
 def _block(bare: BareBlock[Tensor], block: Block) -> BareBlock[Array]:
+    norm = _normalised if bare.post else _direction
     return BareBlock(
         bare.post,
-        tuple(norm and (_normalised if bare.post else _direction)(norm) for norm in (block.norm1, block.norm2, block.norm3)),
+        (norm(block.norm1), norm(block.norm2) if block.norm2 else None, norm(block.norm3)),
         FewAttention(bare.own),
         FewAttention(bare.cross, cross=True) if bare.cross else None,
         _multiplied(bare.w1),

@@ -15,6 +15,7 @@ LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
 SHARED = 500_000  # weights, from which on a row is worth sharing
 LATE = 0.0015  # seconds, and half a millisecond for a million weights: who takes longer has waited for a busy core
+MOST_CORES = 4  # that share one
 ALONE = (16, 1024)  # products after that which are not shared: the fewest, the most
 
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
@@ -86,7 +87,7 @@ class Shared(Generic[X]):
         self.alone, self.next = 0, ALONE[0]
 
     def __call__(self, x: X) -> X:
-        threads = cores.get()
+        threads = min(cores.get(), MOST_CORES)
         if threads == 1 or self.alone:
             self.alone = max(0, self.alone - 1)
             return self.multiply(x)
@@ -111,7 +112,6 @@ class Packed(Product):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         super().__init__(weight, bias, turned=turned)
-        self.weight = weight
         self.packed: Tensor | None = None
         self.shared = Shared(self._multiply, torch.set_num_threads, weight.numel())
 
@@ -125,5 +125,5 @@ class Packed(Product):
     def _packed(self) -> bool:
         """Whether W is packed; it is when it is first asked for."""
         if self.packed is None and one_dnn.there():
-            self.packed = one_dnn.pack(self.weight.detach())
+            self.packed = one_dnn.pack(self.w.detach().t().contiguous())
         return self.packed is not None

@@ -13,6 +13,7 @@ from hypothesis import settings
 from small_tasks import scramble
 from torch import Tensor, nn
 
+from glassformer.layers import compiled
 from glassformer.models import readers
 from glassformer.models.bert import Bert, MaskedHead, PooledHead, TokenHead
 from glassformer.models.gpt import GPT
@@ -55,6 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(name) if name in FIRST else len(FIRST) + (not name.startswith("test_page"))
 
     items.sort(key=rank)
+
+
+@pytest.fixture(params=["compiled", "pytorch"])
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways through a model that nobody looks into."""
+    if request.param == "pytorch":
+        monkeypatch.setattr(compiled, "library", lambda: None)
+    elif compiled.library() is None:
+        pytest.skip("nothing was compiled: there was no C compiler when Glassformer was installed")
 
 
 VOCABULARY = 11

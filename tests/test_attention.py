@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers import masks
 from glassformer.layers.attention import Attention, KeyValues
-from glassformer.layers.cache import Cache, Source
+from glassformer.layers.cache import Cache, Sources, Trails
 from glassformer.layers.positions import Rotary
 from glassformer.trace import recording
 
@@ -325,14 +325,20 @@ def test_masks_say_who_may_look() -> None:
     ]  # after 3 earlier ones
 
 
-def cached(length: int) -> Cache:
+def cached(length: int, trails: bool = False) -> Cache:
     """Of three blocks."""
-    return Cache.of([some(length, 100 + i) for i in range(3)])
+    cache = Cache.of([some(length, 100 + i) for i in range(3)], None)
+    return Trails.beginning(cache) if trails else cache
 
 
 def gone_on(cache: Cache, seed: int) -> Cache:
-    """With a token more, which is written as blocks would."""
+    """With a token more, which is written as blocks would, or as what was compiled."""
     more = cache.longer()
+    if isinstance(more, Trails):
+        for i, both in enumerate(more.room.both):
+            new = some(1, 3 * seed + i)
+            both[: len(more.slots), :, more.length - 1] = torch.cat((new.k, new.v), dim=-1).squeeze(2)
+        return more
     for i, (slot, k, v) in enumerate(more.places()):
         new = some(1, 3 * seed + i)
         slot.copy_(torch.cat((new.k, new.v), dim=-1).squeeze(2))
@@ -344,30 +350,36 @@ def one_by_one(cache: Cache) -> list[KeyValues]:
     return [block.own for block in cache.blocks()]
 
 
+both_kinds = pytest.mark.parametrize("trails", [False, True], ids=["cache", "trails"])
+
+
 class TestCache:
     """All blocks in one tensor, written in place where that disturbs nobody; what anybody holds never changes."""
 
+    @both_kinds
     @torch.inference_mode()
-    def test_begins_with_what_there_was(self) -> None:
+    def test_begins_with_what_there_was(self, trails: bool) -> None:
         for length in (0, 4):
-            assert all(equal(one, some(length, 100 + i)) for i, one in enumerate(one_by_one(cached(length))))
+            assert all(equal(one, some(length, 100 + i)) for i, one in enumerate(one_by_one(cached(length, trails))))
 
+    @both_kinds
     @torch.inference_mode()
-    def test_nothing_is_copied_while_there_is_room(self) -> None:
-        cache = gone_on(cached(3), 0)
+    def test_nothing_is_copied_while_there_is_room(self, trails: bool) -> None:
+        cache = gone_on(cached(3, trails), 0)
         places = set()
         for seed in range(30):
             cache = gone_on(cache, seed)
             places.add(cache.room.both.data_ptr())
         assert len(places) == 1 and cache.length == 34
 
+    @both_kinds
     @settings(max_examples=60)
     @given(turns=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 3), st.booleans()), max_size=30), begun=st.integers(0, 40))
     @torch.inference_mode()
-    def test_whoever_goes_on_from_wherever(self, turns: list[tuple[int, int, bool]], begun: int) -> None:
+    def test_whoever_goes_on_from_wherever(self, turns: list[tuple[int, int, bool]], begun: int, trails: bool) -> None:
         """Each turn goes on from any earlier cache, perhaps with its rows in another order. All stay what they were."""
         index = torch.tensor([1, 1])
-        caches, wanted = [cached(begun)], [one_by_one(cached(begun))]
+        caches, wanted = [cached(begun, trails)], [one_by_one(cached(begun))]
         for turn, (which, count, moved) in enumerate(turns):
             cache, right = caches[which % len(caches)], wanted[which % len(caches)]
             if moved:
@@ -384,6 +396,20 @@ class TestCache:
     @torch.inference_mode()
     def test_sources_are_reordered_too(self) -> None:
         bias = torch.arange(2.0).view(2, 1, 1, 1)
-        cache = Cache.of([some(2, 0)], (Source(some(4, 1)),), bias).reorder(torch.tensor([1, 0]), torch.tensor([1]))
-        assert equal(cache.sources[0].known, some(4, 1).reorder(torch.tensor([1]))) and cache.bias.flatten().tolist() == [1.0]
-        assert equal(cache.blocks()[0].own, some(2, 0).reorder(torch.tensor([1, 0])))
+        cache = Cache.of([some(2, 0)], Sources((some(4, 1),), bias))
+        moved = cache.reorder(torch.tensor([1, 0]), torch.tensor([1]))
+        assert moved.sources is not None and moved.sources.bias is not None
+        assert equal(moved.sources.known[0], some(4, 1).reorder(torch.tensor([1]))) and moved.sources.bias.flatten().tolist() == [
+            1.0
+        ]
+        assert equal(moved.blocks()[0].own, some(2, 0).reorder(torch.tensor([1, 0])))
+
+    @torch.inference_mode()
+    def test_trails_know_which_source_is_whose(self) -> None:
+        trails = Trails.beginning(Cache.of([some(2, 0)], Sources((some(4, 1),))))
+        moved = trails.reorder(torch.tensor([1, 1, 0]))
+        assert moved.sources is trails.sources and moved.looked_at.tolist() == [1, 1, 0]
+        (block,) = moved.blocks()
+        assert block.cross is not None
+        assert equal(block.cross, some(4, 1).reorder(torch.tensor([1, 1, 0])))
+        assert equal(block.own, some(2, 0).reorder(torch.tensor([1, 1, 0])))

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.decoding import tree
-from glassformer.decoding.largest import largest
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import PATIENCE, Hypothesis, Limits, Model
+from glassformer.layers import compiled
 
 SPARE = 4  # tokens that a sequence may still be given for nothing; more where length counts for more
 
@@ -31,12 +32,13 @@ def greedy(model: Model, state: Any, limits: Limits, *, length_penalty: float = 
     if tree.watched():
         return [found[0] for found in beam(model, state, limits, width=1, length_penalty=length_penalty)]  # the same, as a tree
 
-    def pick(log_probs: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
-        found = log_probs.numpy()  # which finds the likeliest in less than half of PyTorch's time
-        tokens = found.argmax(axis=1)
-        return tokens.tolist(), found[np.arange(len(found)), tokens].tolist()
+    rules = _Rules(limits)
 
-    return _one_each(model, state, limits, length_penalty, pick)
+    def likeliest(logits: Tensor, length: int, rows: Rows) -> tuple[list[int], list[float]]:
+        _, log_probs, tokens = rules.best(logits, [[0.0]] * len(rows), 1, length, rows)
+        return tokens[:, 0].tolist(), log_probs[:, 0].tolist()
+
+    return _one_each(model, state, limits, length_penalty, likeliest)
 
 
 @torch.no_grad()
@@ -45,12 +47,14 @@ def sample(
 ) -> list[Hypothesis]:
     """A token drawn at every step; row i draws from its own generator, seeded with seeds[i]."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    rules = _Rules(limits)
 
-    def pick(log_probs: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
+    def drawn(logits: Tensor, length: int, rows: Rows) -> tuple[list[int], list[float]]:
+        log_probs = rules.log_probs(logits, length, rows)
         probs = distribution(log_probs, temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
         return with_log_probs(draw(probs, [generators[row] for row in rows]), log_probs)
 
-    return _one_each(model, state, limits, length_penalty, pick)
+    return _one_each(model, state, limits, length_penalty, drawn)
 
 
 def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *, steps: int) -> None:
@@ -67,11 +71,6 @@ def walk(model: Model, ids: Tensor, state: Any, choose: Choose, write: Write, *,
         ids = _ids([chosen[i][1] for i in going])
 
 
-def _log_probs(logits: Tensor) -> Tensor:
-    """In single precision at least: sums of halves would be too coarse, and NumPy does not know bfloat16."""
-    return (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).log_softmax(-1)
-
-
 def _ids(numbers: list[int]) -> Tensor:
     """As torch.tensor, in a third of its time."""
     return torch.from_numpy(np.array(numbers))
@@ -82,12 +81,17 @@ def with_log_probs(ids: Tensor, log_probs: Tensor) -> tuple[list[int], list[floa
     return ids.tolist(), log_probs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
 
 
-def _one_each(model: Model, state: Any, limits: Limits, length_penalty: float, pick: Choose) -> list[Hypothesis]:
+def _one_each(
+    model: Model,
+    state: Any,
+    limits: Limits,
+    length_penalty: float,
+    pick: Callable[[Tensor, int, Rows], tuple[list[int], list[float]]],
+) -> list[Hypothesis]:
     done = [Hypothesis([]) for _ in limits.max_lengths]
-    forbid = _Forbid(limits)
 
     def choose(logits: Tensor, rows: Rows) -> tuple[list[int], list[float]]:
-        return pick(forbid(_log_probs(logits), len(done[rows[0]].ids), rows), rows)
+        return pick(logits, len(done[rows[0]].ids), rows)
 
     def write(row: int, token: int, log_prob: float) -> bool:
         done[row].log_probs.append(log_prob)
@@ -143,15 +147,16 @@ def beam(
     beams = [_full([begin], width) for _ in rows]  # all begin alike, so only one of them counts
     state = state.reorder(torch.arange(count).repeat_interleave(width))
     length = 0
-    forbid = _Forbid(limits)
+    rules = _Rules(limits)
     enough = PATIENCE * width if width > 1 else 1
     trees = tree.plant(count, width)
     while rows:
         logits, state = model.step(_ids([path.token for each in beams for path in each]), state)
-        log_probs = forbid(_log_probs(logits), length, rows)
+        before = [[path.total for path in each] for each in beams]
+        best = rules.best(logits, before, min(2 * width, width * logits.size(1)), length, rows)
         length += 1
         kept: list[tuple[int, list[_Path]]] = []  # which row of this step, and its new beams
-        for i, candidates in enumerate(_best(log_probs, beams)):
+        for i, candidates in enumerate(_candidates(best, logits.size(1))):
             row = rows[i]
             ended, going = _chosen(candidates, beams[i], limits.eos)
             done[row] += [path.finished(_score(path.total, length, length_penalty)) for path in ended]
@@ -176,17 +181,10 @@ def beam(
     return [sorted(found, key=lambda h: -h.score)[:wanted] for found in done]
 
 
-def _best(log_probs: Tensor, beams: list[list[_Path]]) -> Iterator[list[tree.Candidate]]:
-    """For each row the best 2 K of what may follow its K beams, best first, by log p of every next token (b · K, V)."""
-    rows, width, size = len(beams), len(beams[0]), log_probs.size(1)
-    found = log_probs.numpy()
-    before = np.array([path.total for each in beams for path in each], found.dtype)
-    totals, places = largest((found + before[:, None]).reshape(rows, -1), min(2 * width, width * size))
-    chosen = (places, found.ravel()[places + width * size * np.arange(rows)[:, None]], totals)
-    return (
-        [(*divmod(place, size), *each) for place, *each in zip(*row, strict=True)]
-        for row in zip(*(x.tolist() for x in chosen), strict=True)
-    )
+def _candidates(best: compiled.Best, size: int) -> Iterator[list[tree.Candidate]]:
+    """For each row what may follow its beams, best first, of a vocabulary so large."""
+    for totals, log_probs, places in zip(*(x.tolist() for x in best), strict=True):
+        yield [(*divmod(place, size), log_prob, total) for total, log_prob, place in zip(totals, log_probs, places, strict=True)]
 
 
 def _chosen(candidates: list[tree.Candidate], beams: list[_Path], eos: int) -> tuple[list[_Path], list[_Path]]:
@@ -214,23 +212,42 @@ def _score(log_prob: float, length: int, length_penalty: float) -> float:
     return log_prob * length**-length_penalty
 
 
-class _Forbid:
-    """Sets log p of what may not be written to −∞."""
+class _Rules:
+    """What may be written, and the likeliest of it."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.shortest = min(limits.max_lengths, default=0)
+        self.never = np.array(limits.banned, np.int64), np.array([*limits.banned, limits.eos], np.int64)
 
-    def __call__(self, log_probs: Tensor, length: int, rows: Rows) -> Tensor:
-        """log p (B, V), in place, of inputs that each have B / b rows; at its maximum length an input may only end."""
-        eos, found = self.limits.eos, log_probs.numpy()
-        ending = found[:, eos].copy() if length >= self.shortest else None
-        for token in self.limits.banned:
-            found[:, token] = -math.inf
-        if length < self.limits.min_length:
-            found[:, eos] = -math.inf
-        if ending is not None:
-            full = np.array([self.limits.max_lengths[row] <= length for row in rows]).repeat(len(found) // len(rows))
+    def best(self, logits: Tensor, before: list[list[float]], count: int, length: int, rows: Rows) -> compiled.Best:
+        """The `count` best of what may follow each of B inputs, by log p + before, of logits (B · K, V) and before (B, K)."""
+        ends = self._full(length, rows)
+        never = self.never[length < self.limits.min_length]
+        found = compiled.best(logits, before, count, never, self.limits.eos, ends)
+        if found is not None:
+            return found
+        log_probs = self.log_probs(logits, length, rows).view(len(before), len(before[0]), -1)
+        totals, places = (log_probs + log_probs.new_tensor(before).unsqueeze(2)).flatten(1).topk(count, dim=1)
+        return totals.numpy(), log_probs.flatten(1).gather(1, places).numpy(), places.numpy()
+
+    def log_probs(self, logits: Tensor, length: int, rows: Rows) -> Tensor:
+        """log p (B · K, V), −∞ of what may not be written; in single precision at least: sums of halves would be too coarse, and
+        NumPy does not know bfloat16."""
+        logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+        log_probs, eos = logits.log_softmax(-1), self.limits.eos
+        found = log_probs.numpy()
+        ends = self._full(length, rows)
+        ending = found[:, eos].copy()
+        found[:, self.never[length < self.limits.min_length]] = -math.inf
+        if ends is not None:
+            full = ends.repeat(len(found) // len(rows))
             found[full] = -math.inf
             found[full, eos] = ending[full]
         return log_probs
+
+    def _full(self, length: int, rows: Rows) -> NDArray[np.bool_] | None:
+        """Which inputs are at their greatest length, and may only end; None if none is."""
+        if length < self.shortest:
+            return None
+        return np.array([self.limits.max_lengths[row] <= length for row in rows])

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import Attention, KeyValues
 from glassformer.layers.block import Block, BlockState, Norm
-from glassformer.layers.cache import Array, Cache, Source
+from glassformer.layers.cache import Cache, Sources
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.products import Product, product
@@ -26,22 +25,20 @@ from glassformer.layers.products import Product, product
 MANY = 32  # heads of all rows, from which on they are multiplied in one batch
 SMALL = 20_000_000  # weights that may be kept a second time, turned, and large matrices a third time, packed
 Products = Callable[..., Product]  # from a weight and perhaps a bias
-X = TypeVar("X", Tensor, Array)
-Step = Callable[[X], X]
-Taken = Callable[[nn.Linear], list[Tensor]]  # the weight, and perhaps a bias, of a linear map as they are to be used
+Step = Callable[[Tensor], Tensor]
 
 
 class BareAttention:
     """Dot-product attention: of all places of a source to each other; of one query a row to itself and what was before it, or
     to a memory."""
 
-    def __init__(self, attention: Attention, product: Products, read: Taken, write: Taken, *, cross: bool = False) -> None:
+    def __init__(self, attention: Attention, product: Products, *, cross: bool = False) -> None:
         assert attention.w is None
         self.rotary = attention.rotary
         self.heads, self.kv_heads, self.d_k, self.d_v = attention.heads, attention.kv_heads, attention.d_k, attention.d_v
         scale = 1 / math.sqrt(self.d_k)  # in the weights, so that no step has to multiply
-        q = [x * scale for x in read(attention.q)]
-        k, v = ((_as_it_is if cross else read)(each) for each in (attention.k, attention.v))
+        q, k, v = (_parts(each) for each in (attention.q, attention.k, attention.v))
+        q = [x * scale for x in q]
         both = [
             torch.cat((a.unflatten(0, (self.kv_heads, -1)), b.unflatten(0, (self.kv_heads, -1))), dim=1).flatten(0, 1)
             for a, b in zip(k, v, strict=True)
@@ -50,7 +47,7 @@ class BareAttention:
             self.q, self.both = product(*q), product(*both)
         else:
             self.joined = product(*(torch.cat(each) for each in zip(q, both, strict=True)))  # one product instead of three
-        self.o = product(*write(attention.o))
+        self.o = product(*_parts(attention.o))
         self.cuts = (len(q[0]), len(both[0]))
 
     def mutual(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
@@ -81,19 +78,19 @@ class BareAttention:
         slot.copy_(both)
         return self._look(q, k, v, None)
 
-    def across(self, x: Tensor, source: Source, bias: Tensor | None) -> Tensor:
+    def across(self, x: Tensor, source: KeyValues, bias: Tensor | None) -> Tensor:
         """x (B, D) → (B, D). Row i of the N sources serves the B / N rows of x from i · B / N on.
 
         `bias` (N, 1, 1, S) is added to the scores: −∞ where nobody may look.
         """
-        return self._look(self.q(x), source.known.k, source.known.v, bias)
+        return self._look(self.q(x), source.k, source.v, bias)
 
-    def look_up(self, memory: Tensor) -> Source:
+    def look_up(self, memory: Tensor) -> KeyValues:
         """Keys and values of a whole memory (N, S, D)."""
         rows, length, _ = memory.shape
         both = self.both(memory.flatten(0, 1)).view(rows, length, self.kv_heads, -1)
         k, v = both.transpose(1, 2).contiguous().split_with_sizes((self.d_k, self.d_v), 3)  # (N, K, S, ·)
-        return Source(KeyValues(k, v))
+        return KeyValues(k, v)
 
     def _look(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         rows, heads, length, d_k = k.shape
@@ -130,38 +127,25 @@ class BareEmbedding:
         return x if self.position is None else x.add_(self.position[place])
 
 
-class Attends(Protocol[X]):
-    """Attention with tensors or with arrays, as `BareAttention` says."""
-
-    kv_heads: int
-    d_k: int
-    d_v: int
-
-    def mutual(self, x: X, rows: int, bias: Tensor | None) -> X: ...
-    def own(self, x: X, slot: X, k: X, v: X) -> X: ...
-    def across(self, x: X, source: Source, bias: Tensor | None) -> X: ...
-    def look_up(self, memory: X) -> Source: ...
-
-
 @dataclass(frozen=True)
-class BareBlock(Generic[X]):
+class BareBlock:
     """A block without dropout."""
 
     post: bool
-    norms: tuple[Step[X], Step[X] | None, Step[X]]  # of self-attention, cross-attention, FFN
-    own: Attends[X]
-    cross: Attends[X] | None
-    w1: Step[X]
-    w2: Step[X]
-    w3: Step[X] | None
-    activation: Step[X]
+    norms: tuple[Step, Step | None, Step]  # of self-attention, cross-attention, FFN
+    own: BareAttention
+    cross: BareAttention | None
+    w1: Product
+    w2: Product
+    w3: Product | None
+    activation: Step
 
-    def read(self, x: X, rows: int, bias: Tensor | None) -> X:
+    def read(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """x (N · S, D), whole rows of an encoder → (N · S, D)."""
         norm = self.norms[0]
         return self._ffn(self._after(norm, x, self.own.mutual(x if self.post else norm(x), rows, bias)))
 
-    def step(self, x: X, slot: X, k: X, v: X, source: Source | None, bias: Tensor | None) -> X:
+    def step(self, x: Tensor, slot: Tensor, k: Tensor, v: Tensor, source: KeyValues | None, bias: Tensor | None) -> Tensor:
         """x (B, D), one token of each row → (B, D). Slot, k and v as in `own`, source and bias as in `across`."""
         norm, second, _ = self.norms
         x = self._after(norm, x, self.own.own(x if self.post else norm(x), slot, k, v))
@@ -169,7 +153,7 @@ class BareBlock(Generic[X]):
             x = self._after(second, x, self.cross.across(x if self.post else second(x), source, bias))
         return self._ffn(x)
 
-    def _ffn(self, x: X) -> X:
+    def _ffn(self, x: Tensor) -> Tensor:
         norm = self.norms[2]
         y = x if self.post else norm(x)
         inner = self.activation(self.w1(y))
@@ -177,64 +161,36 @@ class BareBlock(Generic[X]):
             inner *= self.w3(y)
         return self._after(norm, x, self.w2(inner))
 
-    def _after(self, norm: Step[X], x: X, out: X) -> X:
+    def _after(self, norm: Step, x: Tensor, out: Tensor) -> Tensor:
         out += x
         return norm(out) if self.post else out
 
 
-def _block(block: Block, product: Products, folded: bool) -> BareBlock[Tensor]:
-    folded = folded and not block.post
-    norm = _direction if folded else _normalisation
-    first, second, third = (_reading(each) if folded and each else _as_it_is for each in (block.norm1, block.norm2, block.norm3))
-    write = _writing if folded and isinstance(block.norm1, LayerNorm) else _as_it_is
+def _block(block: Block, product: Products) -> BareBlock:
     ffn = block.ffn
     return BareBlock(
         block.post,
-        (norm(block.norm1), norm(block.norm2) if block.norm2 else None, norm(block.norm3)),
-        BareAttention(block.self, product, first, write),
-        BareAttention(block.cross, product, second, write, cross=True) if block.cross else None,
-        product(*third(ffn.w1)),
-        product(*write(ffn.w2)),
-        product(*third(ffn.w3)) if ffn.w3 else None,
+        (_normalisation(block.norm1), _normalisation(block.norm2) if block.norm2 else None, _normalisation(block.norm3)),
+        BareAttention(block.self, product),
+        BareAttention(block.cross, product, cross=True) if block.cross else None,
+        product(*_parts(ffn.w1)),
+        product(*_parts(ffn.w2)),
+        product(*_parts(ffn.w3)) if ffn.w3 else None,
         torch.relu_ if ffn.activation is F.relu else ffn.activation,
     )
 
 
-def _as_it_is(linear: nn.Linear) -> list[Tensor]:
+def _parts(linear: nn.Linear) -> list[Tensor]:
     """W (outputs, inputs), and b if there is one."""
     return [x for x in (linear.weight, linear.bias) if x is not None]
 
 
-def _reading(norm: Norm) -> Taken:
-    """Of what reads γ √D x + β: W and b with which it may read x, since W (γ √D x + β) + b = (W γ √D) x + (W β + b)."""
-    gamma = norm.weight * math.sqrt(len(norm.weight))
-
-    def take(linear: nn.Linear) -> list[Tensor]:
-        w: Tensor = linear.weight
-        b: Tensor | None = linear.bias
-        if isinstance(norm, LayerNorm) and norm.bias is not None:
-            b = w @ norm.bias if b is None else w @ norm.bias + b
-        return [x for x in (w * gamma, b) if x is not None]
-
-    return take
-
-
-def _writing(linear: nn.Linear) -> list[Tensor]:
-    """Of what is added to a residual stream: without its mean, which nobody who reads the stream through LayerNorm can see."""
-    return [x - x.mean(0) for x in _as_it_is(linear)]
-
-
 class BareStack:
-    """An embedding, blocks, perhaps a last normalisation, and a decoder's logits.
-
-    `folded`: pre-norm blocks have γ √D and β in the weights that read what is normalised, and what they write has no mean.
-    """
-
-    folded = False
+    """An embedding, blocks, perhaps a last normalisation, and a decoder's logits."""
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         made = partial(product, turned=small(blocks, output))
-        self.embed, self.blocks = BareEmbedding(embedding), [_block(block, made, self.folded) for block in blocks]
+        self.embed, self.blocks = BareEmbedding(embedding), [_block(block, made) for block in blocks]
         self.norm = _normalisation(norm) if norm else None
         self.output = made(output.weight, output.bias) if output else None
 
@@ -249,22 +205,22 @@ class BareStack:
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
         """What is known before a step: what the blocks have remembered, if anything, and all of the memory (N, S, D)."""
         assert (memory is None) == (self.blocks[0].cross is None)
-        sources = () if memory is None else tuple(block.cross.look_up(memory) for block in self.blocks if block.cross)
-        return self._begun(rows, blocks, sources, _bias(mask, self.embed.token))
-
-    def _begun(self, rows: int, blocks: Sequence[BlockState], sources: tuple[Source, ...], bias: Tensor | None) -> Cache:
+        sources = None
+        if memory is not None:
+            sources = Sources(tuple(block.cross.look_up(memory) for block in self.blocks if block.cross), _bias(mask, memory))
         if blocks:
-            return Cache.of([block.own for block in blocks], sources, bias)
+            return Cache.of([block.own for block in blocks], sources)
         own = self.blocks[0].own
-        return Cache.empty((len(self.blocks), rows, own.kv_heads), (own.d_k, own.d_v), self.embed.token, sources, bias)
+        return Cache.empty((len(self.blocks), rows, own.kv_heads), (own.d_k, own.d_v), self.embed.token, sources)
 
     def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """ids (B) → the logits (B, V), and what is known then."""
         assert self.output is not None
         x = self.embed(ids, cache.length)
         cache = cache.longer()
-        for block, place, source in zip(self.blocks, cache.places(), cache.sources or itertools.repeat(None), strict=False):
-            x = block.step(x, *place, source, cache.bias)
+        known, bias = (cache.sources.known, cache.sources.bias) if cache.sources else (itertools.repeat(None), None)
+        for block, place, source in zip(self.blocks, cache.places(), known, strict=False):
+            x = block.step(x, *place, source, bias)
         return self.output(self.norm(x) if self.norm else x), cache
 
 
@@ -278,18 +234,10 @@ def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return None if mask is None else like.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
 
 
-def _normalisation(norm: Norm) -> Step[Tensor]:
+def _normalisation(norm: Norm) -> Step:
     """`norm` with what it takes gathered once."""
-    return _normalised_by(norm, norm.weight, norm.bias if isinstance(norm, LayerNorm) else None)
-
-
-def _direction(norm: Norm) -> Step[Tensor]:
-    """Without γ √D and β: x, or x − μ, with a length of nearly 1."""
-    return _normalised_by(norm, torch.full_like(norm.weight, len(norm.weight) ** -0.5), None)
-
-
-def _normalised_by(norm: Norm, weight: Tensor, bias: Tensor | None) -> Step[Tensor]:
-    shape, epsilon = weight.shape, norm.epsilon
+    shape, weight, epsilon = norm.weight.shape, norm.weight, norm.epsilon
     if isinstance(norm, LayerNorm):
+        bias = norm.bias
         return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
     return partial(torch.rms_norm, normalized_shape=shape, weight=weight, eps=epsilon)

@@ -1,7 +1,6 @@
 """The key/value cache of a decoder that goes through its weights alone: what all its blocks remember, in one tensor."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,20 @@ from glassformer.layers.attention import KeyValues
 from glassformer.layers.block import BlockState
 
 ROOM = 32  # tokens that there is room for at first
-Array = NDArray[np.floating[Any]]
+Numbers = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a block looks up in N sources; of a single one also for NumPy, see `layers/few.py`."""
+class Sources:
+    """What the blocks look up in N sources."""
 
-    known: KeyValues  # (N, K, S, ·)
-    arrays: tuple[Array, Array] | None = None  # keys (K, d_k, S) and values (K, S, d_v)
-    whole: tuple[Array, Array | None, Array] | None = None  # W_Q Kᵀ (D, H · S), b_Q Kᵀ (H · S), V W_O + b_O / H (H · S, D)
+    def __init__(self, known: tuple[KeyValues, ...], bias: Tensor | None = None) -> None:
+        self.known = known  # of each block, (N, K, S, ·)
+        self.bias = bias  # (N, 1, 1, S), −∞ where nobody may look
+        self.addresses: Any = None  # of the same, for layers/compiled.c
 
-    def reorder(self, index: Tensor) -> "Source":
-        return Source(self.known.reorder(index))
+    def reorder(self, index: Tensor) -> "Sources":
+        bias = None if self.bias is None else self.bias.index_select(0, index)
+        return Sources(tuple(each.reorder(index) for each in self.known), bias)
 
 
 class Room:
@@ -41,27 +41,24 @@ class Cache:
     A value: what a cache holds never changes. Going on writes behind its end where that disturbs nobody.
     """
 
-    def __init__(self, room: Room, length: int, d_k: int, sources: tuple[Source, ...] = (), bias: Tensor | None = None) -> None:
-        self.room, self.length, self.d_k = room, length, d_k
-        self.sources, self.bias = sources, bias  # of each block; (N, 1, 1, S), −∞ where nobody may look
+    def __init__(self, room: Room, length: int, d_k: int, sources: Sources | None) -> None:
+        self.room, self.length, self.d_k, self.sources = room, length, d_k, sources
 
     @classmethod
-    def empty(
-        cls, shape: tuple[int, int, int], widths: tuple[int, int], like: Tensor, sources: tuple[Source, ...], bias: Tensor | None
-    ) -> "Cache":
+    def empty(cls, shape: tuple[int, int, int], widths: tuple[int, int], like: Tensor, sources: Sources | None) -> "Cache":
         """Of (L, B, K) and (d_k, d_v), without a token yet, in numbers like those."""
-        return cls(Room(like.new_empty(*shape, ROOM, sum(widths)), 0), 0, widths[0], sources, bias)
+        return cls(Room(like.new_empty(*shape, ROOM, sum(widths)), 0), 0, widths[0], sources)
 
     @classmethod
-    def of(cls, own: Sequence[KeyValues], sources: tuple[Source, ...] = (), bias: Tensor | None = None) -> "Cache":
+    def of(cls, own: Sequence[KeyValues], sources: Sources | None) -> "Cache":
         """What the blocks have remembered one by one."""
         k, v = (torch.stack(each) for each in ([one.k for one in own], [one.v for one in own]))
-        return cls(Room(torch.cat((k, v), dim=-1), k.size(3)), k.size(3), k.size(-1), sources, bias)
+        return cls(Room(torch.cat((k, v), dim=-1), k.size(3)), k.size(3), k.size(-1), sources)
 
     def blocks(self) -> tuple[BlockState, ...]:
         """The same, one by one."""
         own = [KeyValues(k, v) for k, v in self._own()]
-        sources = [source.known for source in self.sources] if self.sources else [None] * len(own)
+        sources = self.sources.known if self.sources else [None] * len(own)
         return tuple(BlockState(*each) for each in zip(own, sources, strict=True))
 
     def longer(self) -> "Cache":
@@ -72,7 +69,7 @@ class Cache:
             room = self._room(room.both.size(1))
             room.both.narrow(3, 0, length).copy_(self.room.both.narrow(3, 0, length))
         room.used = length + 1
-        return Cache(room, length + 1, self.d_k, self.sources, self.bias)
+        return Cache(room, length + 1, self.d_k, self.sources)
 
     def places(self) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
         """For each block where the last token's keys and values stand (B, K, d_k + d_v), and all of them: keys
@@ -84,10 +81,8 @@ class Cache:
         """That whose row i is this one's row index[i]; of the sources those rows, or all."""
         room, length = self._room(index.size(0)), self.length
         torch.index_select(self.room.both.narrow(3, 0, length), 1, index, out=room.both.narrow(3, 0, length))
-        if sources is None:
-            return Cache(room, length, self.d_k, self.sources, self.bias)
-        bias = None if self.bias is None else self.bias.index_select(0, sources)
-        return Cache(room, length, self.d_k, tuple(each.reorder(sources) for each in self.sources), bias)
+        kept = self.sources if sources is None or self.sources is None else self.sources.reorder(sources)
+        return Cache(room, length, self.d_k, kept)
 
     def _room(self, rows: int) -> Room:
         """For so many rows as long as these, and more tokens; nothing is in it yet."""
@@ -99,3 +94,54 @@ class Cache:
         both = self.room.both.narrow(3, 0, self.length)
         k, v = both.split_with_sizes((self.d_k, both.size(4) - self.d_k), 4)
         return zip(k.unbind(), v.unbind(), strict=True)
+
+
+class Trails(Cache):
+    """The same for layers/compiled.c, which finds the keys of each token by the slot where they stand: rows that are reordered,
+    as beams are at every step, copy numbers of slots and not keys. Sources stay as they are, and each row knows its own."""
+
+    def __init__(self, room: Room, length: int, d_k: int, sources: Sources | None, slots: Numbers, looked_at: Numbers) -> None:
+        super().__init__(room, length, d_k, sources)
+        self.slots = slots  # (B, size), of each token of a row; there may be more of them than rows
+        self.looked_at = looked_at  # (B)
+
+    @classmethod
+    def beginning(cls, cache: Cache) -> "Trails":
+        """What has been remembered so far, of each row in a slot of its own."""
+        rows = cache.room.both.size(1)
+        sources = len(cache.sources.known[0].k) if cache.sources else rows
+        looked_at = np.arange(rows, dtype=np.int32) // (rows // sources)
+        return cls(cache.room, cache.length, cache.d_k, cache.sources, _own_slots(rows, cache.room), looked_at)
+
+    def blocks(self) -> tuple[BlockState, ...]:
+        rows = torch.from_numpy(self.looked_at).long()
+        sources = self.sources.reorder(rows) if self.sources else None
+        return Cache(self._gathered(0), self.length, self.d_k, sources).blocks()
+
+    def longer(self) -> "Trails":
+        """With one token more, which is still to be written: that of row i to slot i."""
+        room, slots, length = self.room, self.slots, self.length
+        rows = len(slots)
+        if room.used != length or room.both.size(3) == length or rows > room.both.size(1):
+            room = self._gathered(max(ROOM, length // 2))
+            slots = _own_slots(rows, room)
+        room.used = length + 1
+        slots[:, length] = np.arange(rows, dtype=np.int32)
+        return Trails(room, length + 1, self.d_k, self.sources, slots, self.looked_at)
+
+    def reorder(self, index: Tensor, sources: Tensor | None = None) -> "Trails":
+        """That whose row i is this one's row index[i]; of the sources always all."""
+        rows = index.numpy()
+        return Trails(self.room, self.length, self.d_k, self.sources, self.slots[rows], self.looked_at[rows])
+
+    def _gathered(self, more: int) -> Room:
+        """Row by row, and memory for more tokens."""
+        both, length = self.room.both, self.length
+        found = both.new_empty(both.size(0), len(self.slots), both.size(2), length + more, both.size(4))
+        slots = torch.from_numpy(self.slots[:, :length]).long()
+        found[:, :, :, :length] = both[:, slots, :, torch.arange(length)].permute(2, 0, 3, 1, 4)  # from (B, T, L, K, ·)
+        return Room(found, length)
+
+
+def _own_slots(rows: int, room: Room) -> Numbers:
+    return np.arange(rows, dtype=np.int32)[:, None].repeat(room.both.size(3), 1)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from glassformer.layers.attention import Attention
 from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
-from glassformer.layers.cache import Cache
+from glassformer.layers.cache import Cache, Trails
+from glassformer.layers.compiled_stack import without_modules
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
-from glassformer.layers.few import without_modules
 from glassformer.layers.norm import normalisation
 from glassformer.layers.positions import Rotary
 from glassformer.options import BertOptions, BlockOptions, TransformerOptions
@@ -40,6 +40,8 @@ class State:
 
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
+        if isinstance(self.cache, Trails):  # each row of which knows its source
+            return replace(self, cache=self.cache.reorder(index))
         if self.memory is None:
             return self._of(index, None, 1)
         if len(self.memory) == 1:
@@ -51,10 +53,19 @@ class State:
     def apart(self) -> "State":
         """The same for modules: each block remembers for itself, and every row has an encoded source of its own."""
         state = self if self.cache is None else replace(self, blocks=self.cache.blocks(), cache=None)
+        if isinstance(self.cache, Trails):
+            return state._looking_at(torch.from_numpy(self.cache.looked_at).long())
         if state.memory is None or state.sharing == 1:
             return state
         rows = torch.arange(len(state.memory) * state.sharing)
         return state._of(rows, rows // state.sharing, 1)
+
+    def _looking_at(self, sources: Tensor) -> "State":
+        """Of the encoded sources those rows."""
+        if self.memory is None:
+            return self
+        mask = None if self.memory_mask is None else self.memory_mask.index_select(0, sources)
+        return replace(self, memory=self.memory.index_select(0, sources), memory_mask=mask, sharing=1)
 
     def _of(self, index: Tensor, sources: Tensor | None, sharing: int) -> "State":
         """Those rows, with those encoded sources, or all."""

@@ -1,0 +1,97 @@
+"""What compiled.c computes where it was compiled, when this package was installed; and what is done where it was not."""
+
+import ctypes
+from ctypes import POINTER, byref, c_float, c_int32, c_int64, c_void_p, sizeof
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Linear(ctypes.Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
+
+
+class Norm(ctypes.Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float), ("centred", c_int32))
+
+
+class Block(ctypes.Structure):
+    _fields_ = (("norms", Norm * 3), *((name, Linear) for name in ("joined", "o", "q", "cross_o", "w1", "w2", "w3")))
+
+
+class Stack(ctypes.Structure):
+    _fields_ = (
+        ("blocks", POINTER(Block)),
+        *((name, c_int64) for name in ("depth", "width", "heads", "kv_heads", "d_k", "d_v", "inner")),
+        *((name, c_int32) for name in ("post", "activation")),
+        *((name, c_void_p) for name in ("tokens", "positions", "cos", "sin")),
+        *((name, c_int64) for name in ("vocabulary", "places")),
+        ("scale", c_float),
+        ("last", Norm),
+    )
+
+
+class Source(ctypes.Structure):
+    _fields_ = (("k", c_void_p), ("v", c_void_p), ("k_steps", c_int64 * 3), ("v_steps", c_int64 * 3))
+
+
+class Known(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "length")),
+        ("own", c_void_p),
+        *((name, c_int64) for name in ("slots", "room")),
+        *((name, c_void_p) for name in ("trails", "sources", "looked_at", "bias")),
+        ("source_length", c_int64),
+    )
+
+
+class Rules(ctypes.Structure):
+    _fields_ = (("never", c_void_p), ("count", c_int64), ("eos", c_int64), ("ends", c_void_p))
+
+
+CHOSEN = np.dtype([("total", np.float32), ("log_prob", np.float32), ("place", np.int64)])
+Best = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # totals, log p and places among K · V (B, count), best first
+STRUCTURES: dict[Any, int] = {each: sizeof(each) for each in (Stack, Block, Known, Source, Rules)} | {CHOSEN: CHOSEN.itemsize}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """None where nothing was compiled, or something else than stands here."""
+    spec = find_spec("glassformer.layers._compiled")
+    try:
+        found = ctypes.CDLL(spec.origin) if spec and spec.origin else None
+    except OSError:
+        return None
+    if found is None:
+        return None
+    sizes = (c_int64 * len(STRUCTURES))()
+    found.compiled_sizes(sizes)
+    if list(sizes) != list(STRUCTURES.values()):
+        return None
+    found.compiled_pass.argtypes = (c_void_p,) * 4
+    found.compiled_best.argtypes = (c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p)
+    found.compiled_best.restype = None
+    return found
+
+
+def best(
+    logits: Tensor, before: list[list[float]], count: int, never: NDArray[np.int64], eos: int, ends: NDArray[np.bool_] | None
+) -> Best | None:
+    """The `count` best of what may follow each of B inputs, by log p + before, of logits (B · K, V) and before (B, K). What is
+    `never` written cannot follow, and where an input `ends` (B) nothing but `eos` can. None where nothing was compiled for such
+    numbers."""
+    found = library() if logits.dtype == torch.float32 and logits.device.type == "cpu" else None
+    if found is None:
+        return None
+    logits, known = logits.contiguous(), np.array(before, np.float32)
+    assert logits.size(0) == known.size
+    rules = Rules(never.ctypes.data, len(never), eos, None if ends is None else ends.ctypes.data)
+    chosen = np.empty((len(known), count), CHOSEN)
+    sizes = *known.shape, logits.size(1), count
+    found.compiled_best(logits.data_ptr(), known.ctypes.data, *sizes, byref(rules), chosen.ctypes.data)
+    return chosen["total"], chosen["log_prob"], chosen["place"]

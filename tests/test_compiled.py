@@ -1,0 +1,123 @@
+"""What was compiled computes what PyTorch does: for every kind of processor, all sizes of tiles, whatever options ask for."""
+
+import math
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from conftest import VARIANTS, VOCABULARY, close, sentences, transformer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from glassformer.decoding import search
+from glassformer.decoding.state import Limits
+from glassformer.layers import compiled
+from glassformer.layers.compiled_stack import CompiledStack
+
+KINDS = {"plain": 0, "avx2": 1, "avx512": 2}
+WIDE: dict[str, dict[str, Any]] = {
+    "64": {"width": 64, "heads": 2, "inner": 96},
+    "40, d_k 20": {"width": 40, "heads": 2, "inner": 136},
+    "144, d_k 48": {"width": 144, "heads": 3, "inner": 48, "output_bias": True},
+}
+DOT = {name: changes for name, changes in VARIANTS.items() if changes.get("scores") != "additive"}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def kind(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Each kind of processor, up to this one."""
+    library = compiled.library()
+    if library is None:
+        pytest.skip("nothing was compiled: there was no C compiler when Glassformer was installed")
+    try:
+        if library.compiled_kind(request.param) != request.param:
+            pytest.skip(f"this processor is older than {request.node.callspec.id}")
+        yield request.param
+    finally:
+        library.compiled_kind(max(KINDS.values()))
+
+
+def test_it_is_compiled_where_there_is_a_compiler() -> None:
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        pytest.skip("there is no C compiler: PyTorch computes")
+    assert compiled.library() is not None
+
+
+@pytest.mark.parametrize("changes", [*DOT.values(), *WIDE.values()], ids=[*DOT, *WIDE])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@torch.no_grad()
+def test_a_stack_is_the_stack_of_modules(changes: dict[str, Any], norm: str, kind: int) -> None:
+    """One source, and padded ones; as many rows as there are tiles, which are reordered, become fewer and more."""
+    model = transformer(**{"norm": norm} | changes)
+    for weight in model.parameters():
+        weight.div_(max(1, weight.size(-1) / 24))  # or the last bits of a score decide what a wide model writes
+    assert isinstance(model.decoder.bare(model.output), CompiledStack)
+    close(model.encoder.read(sentences(7), None), model.encoder(sentences(7))[0], 2e-5)
+    sources = sentences(5, 1, 4, seed=1)
+    draw = torch.Generator().manual_seed(0)
+    state, source = model.start(sources), torch.arange(3)
+    target = torch.empty(3, 0, dtype=torch.long)
+    for rows in (3, 2, 13, 13, 6, 5, 4, 1):
+        index = torch.randint(len(source), (rows,), generator=draw)
+        state, source, target = state.reorder(index), source[index], target[index]
+        target = torch.cat((target, torch.randint(1, VOCABULARY, (rows, 1), generator=draw)), dim=1)
+        found, state = model.step(target[:, -1], state)
+        close(found, model.logits(model(sources[source], target))[:, -1], 2e-5)
+
+
+@torch.no_grad()
+def test_what_is_not_there_is_said(kind: int) -> None:
+    model = transformer(positions="learned", max_length=3)
+    with pytest.raises(IndexError, match="not in the vocabulary"):
+        model.step(torch.tensor([VOCABULARY]), model.start(sentences(2)))
+    state = model.start(sentences(2))
+    for _ in range(3):
+        _, state = model.step(torch.tensor([1]), state)
+    with pytest.raises(IndexError, match="beyond the model's positions"):
+        model.step(torch.tensor([1]), state)
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 999),
+    rows=st.integers(1, 3),
+    width=st.integers(1, 6),
+    size=st.integers(4, 300),
+    odd=st.sampled_from(["plain", "ties", "impossible", "nan", "infinite", "nothing"]),
+    length=st.integers(0, 4),
+)
+def test_the_best_are_those_of_topk(seed: int, rows: int, width: int, size: int, odd: str, length: int, kind: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows * width, size, generator=draw)
+    if odd == "ties":
+        logits = logits.round()
+    elif odd == "impossible":
+        logits = logits.masked_fill(logits > 3, -math.inf)
+    elif odd != "plain":
+        logits[-1] = {"nan": math.nan, "infinite": math.inf, "nothing": -math.inf}[odd]
+    before = (5 * torch.randn(rows, width, generator=draw)).tolist()
+    for k in range(1, width):
+        before[0][k] = -math.inf
+    limits = Limits(bos=1, eos=2, max_lengths=[3 + n for n in range(rows)], min_length=1, banned=(0, 1))
+    rules, count = search._Rules(limits), min(2 * width, width * size)
+    asked = (before, count, length, list(range(rows)))
+    totals, log_probs, places = rules.best(logits, *asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "library", lambda: None)
+        wanted, plain, _ = rules.best(logits, *asked)
+    for b in range(rows):
+        broken = odd in ("nan", "infinite", "nothing") and b == rows - 1
+        if broken:  # the search ends there either way
+            assert (not totals[b][0] > -math.inf and not wanted[b][0] > -math.inf) or (
+                odd == "nothing" and math.isnan(totals[b][0])
+            )
+            continue
+        assert totals[b] == pytest.approx(wanted[b], abs=1e-4)
+        real = [place for place, total in zip(places[b], totals[b], strict=True) if total > -math.inf]
+        assert len(set(real)) == len(real)
+        found = logits.view(rows, width, size)[b].log_softmax(-1).flatten()
+        assert log_probs[b][: len(real)] == pytest.approx(found[real].tolist(), abs=1e-4)
+        if odd != "ties":
+            assert log_probs[b][: len(real)] == pytest.approx(plain[b][: len(real)], abs=1e-4)

@@ -8,7 +8,8 @@ BENCH := .venv-bench/bin
 ARGS ?=
 comma := ,
 PIP := $(BIN)/python -m pip install -q --no-compile # what is imported is compiled then; all the rest need not be
-PINS := pyproject.toml constraints.txt
+COMPILED := $(wildcard src/glassformer/layers/*.c src/glassformer/layers/*.h)
+PINS := pyproject.toml constraints.txt $(COMPILED)
 TORCH := $(shell sed -n 's/^torch==/&/p' constraints.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 APT_GET := DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends fonts-noto-cjk

@@ -3,7 +3,7 @@
  * The same as layers/bare.py, by the same weights: there a token passes through a hundred small operations, each of which takes
  * longer to call than to compute. Letters are the project's: B rows, D model width, H heads, K heads of keys and values, d_k, d_v,
  * F inner width, T and S tokens that are looked at, V vocabulary. All numbers are float32, all matrices row after row.
- * layers/few.py has the same structures and is the only caller. What is computed stands in kernels.h.
+ * layers/compiled.py has the same structures. What is computed stands in kernels.h.
  */
 
 #include <math.h>
@@ -132,7 +132,7 @@ void compiled_best(const float *x, const float *before, int64_t rows, int64_t wi
     FITTING(best)(x, before, rows, width, size, count, rules, best);
 }
 
-/* How large the structures are: few.py's must be alike. */
+/* How large the structures are: those of compiled.py must be alike. */
 void compiled_sizes(int64_t *sizes) {
     sizes[0] = sizeof(Stack);
     sizes[1] = sizeof(Block);

@@ -90,8 +90,14 @@ def best(
         return None
     logits, known = logits.contiguous(), np.array(before, np.float32)
     assert logits.size(0) == known.size
-    rules = Rules(never.ctypes.data, len(never), eos, None if ends is None else ends.ctypes.data)
     chosen = np.empty((len(known), count), CHOSEN)
+    rules = Rules(address(never), len(never), eos, None if ends is None else address(ends))
     sizes = *known.shape, logits.size(1), count
-    found.compiled_best(logits.data_ptr(), known.ctypes.data, *sizes, byref(rules), chosen.ctypes.data)
+    found.compiled_best(logits.data_ptr(), address(known), *sizes, byref(rules), address(chosen))
     return chosen["total"], chosen["log_prob"], chosen["place"]
+
+
+def address(x: NDArray[Any]) -> int:
+    """Where its numbers stand: as x.ctypes.data, in a third of the time."""
+    found: int = x.__array_interface__["data"][0]
+    return found

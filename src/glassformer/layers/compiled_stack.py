@@ -38,11 +38,11 @@ class CompiledStack(BareStack):
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         super().__init__(embedding, blocks, norm, output)
         self.kept: list[Tensor] = []  # whose addresses stand in what follows
-        self.stack = self._stack(blocks, norm)
+        self.stack, self.width = self._stack(blocks, norm), self.embed.token.size(1)
         self.one = _of_one(self.output) if self.output else None
 
     def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is not None or len(ids) != 1 or ids.size(1) > SHORT:
+        if mask is not None or ids.size(0) != 1 or ids.size(1) > SHORT:
             return super().read(ids, mask)
         return self._pass(ids[0], compiled.Known(rows=ids.size(1))).unsqueeze(0)
 
@@ -53,21 +53,22 @@ class CompiledStack(BareStack):
         assert isinstance(cache, Trails)
         cache = cache.longer()
         both, sources = cache.room.both, cache.sources
-        known = compiled.Known(len(ids), cache.length - 1, both.data_ptr(), both.size(1), both.size(3), cache.slots.ctypes.data)
+        _, slots, _, room, _ = both.shape
+        known = compiled.Known(ids.size(0), cache.length - 1, both.data_ptr(), slots, room, compiled.address(cache.slots))
         if sources is not None:
             if sources.addresses is None:
                 sources.addresses = _addresses(sources)
             known.sources, known.bias, known.source_length, _ = sources.addresses
-            known.looked_at = cache.looked_at.ctypes.data
+            known.looked_at = compiled.address(cache.looked_at)
         x = self._pass(ids, known)
         assert self.one is not None and self.output is not None
-        return (self.one(x) if len(ids) == 1 else self.output(x)), cache
+        return (self.one(x) if ids.size(0) == 1 else self.output(x)), cache
 
     def _pass(self, ids: Tensor, known: compiled.Known) -> Tensor:
         """The last states (B, D) of these tokens."""
         found, ids = compiled.library(), ids.contiguous()
         assert found is not None and ids.dtype == torch.int64
-        x = torch.empty(len(ids), self.stack.width)
+        x = torch.empty(ids.size(0), self.width)
         wrong = found.compiled_pass(byref(self.stack), ids.data_ptr(), byref(known), x.data_ptr())
         if wrong:
             raise IndexError(WRONG[wrong]) if wrong in WRONG else MemoryError

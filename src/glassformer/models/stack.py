@@ -41,7 +41,7 @@ class State:
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
         if isinstance(self.cache, Trails):  # each row of which knows its source
-            return replace(self, cache=self.cache.reorder(index))
+            return State(self.memory, self.memory_mask, (), self.length, 1, self.bare, self.cache.reorder(index))
         if self.memory is None:
             return self._of(index, None, 1)
         if len(self.memory) == 1:
@@ -184,7 +184,7 @@ class Stack(nn.Module):
             state = state.apart()
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)
             return logits(states[:, 0]), State(state.memory, state.memory_mask, blocks, state.length + 1, state.sharing, bare)
-        cache = state.cache or bare.begin(len(ids), state.blocks, memory, mask)
+        cache = state.cache or bare.begin(ids.size(0), state.blocks, memory, mask)
         found, cache = bare.step(ids, cache)
         return found, State(memory, mask, (), state.length + 1, state.sharing, bare, cache)
 

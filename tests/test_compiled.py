@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassformer.decoding import search
+from glassformer.decoding.cores import one_core
 from glassformer.decoding.state import Limits
-from glassformer.layers import compiled
+from glassformer.layers import blas, compiled, compiled_stack
 from glassformer.layers.compiled_stack import CompiledStack
 
 KINDS = {"plain": 0, "avx2": 1, "avx512": 2}
@@ -65,6 +66,26 @@ def test_a_stack_is_the_stack_of_modules(changes: dict[str, Any], norm: str, kin
         target = torch.cat((target, torch.randint(1, VOCABULARY, (rows, 1), generator=draw)), dim=1)
         found, state = model.step(target[:, -1], state)
         close(found, model.logits(model(sources[source], target))[:, -1], 2e-5)
+
+
+@torch.no_grad()
+def test_the_vocabulary_of_one_row_is_shared(monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
+    """By as many cores as there are; then all goes on with one."""
+    asked: list[int] = []
+    monkeypatch.setattr(compiled_stack, "SHARED", 0)
+    monkeypatch.setattr(blas, "set_threads", lambda *counts: asked.extend(counts))
+    model, source, tokens = transformer(), sentences(4), torch.tensor([[1, 3]])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_core():
+            asked.clear()
+            _, state = model.step(tokens[:, 0], model.start(source))
+            found, _ = model.step(tokens[:, 1], state)
+            assert asked == [2, 1, 2, 1]
+    finally:
+        torch.set_num_threads(before)
+    close(found, model.logits(model(source, tokens))[:, -1], 2e-5)
 
 
 @torch.no_grad()

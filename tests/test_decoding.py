@@ -1,6 +1,7 @@
 """Search and sampling against an exhaustive search and a plain sampler, on a model that is any function of the past."""
 
 import math
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from glassformer.decoding import search
 from glassformer.decoding.cores import numpy_alone, one_core, spread
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits
-from glassformer.layers import products
+from glassformer.layers import one_dnn, products
 
 PAD, BOS, EOS = 0, 1, 2
 seeds = st.integers(0, 10_000)
@@ -255,6 +256,7 @@ def numpys_threads() -> Iterator[Callable[[], set[int]]]:
     before = [library.get_num_threads() for library in libraries]
     for library in libraries:
         library.set_num_threads(2)
+    assert {library.get_num_threads() for library in libraries} <= {2}  # empty: NumPy multiplies with something else
     yield lambda: {library.get_num_threads() for library in libraries}
     for library, threads in zip(libraries, before, strict=True):
         library.set_num_threads(threads)
@@ -290,31 +292,51 @@ def test_threads_of_numpy_are_as_before_when_the_last_one_leaves(numpys_threads:
     assert numpys_threads() == many
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_a_large_product_is_shared_until_it_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes late goes alone for a while, for twice as long each time; who comes in time again goes alone for less."""
     monkeypatch.setattr(products, "ALONE", (2, 4))
     used: list[int] = []
     shared = products.Shared(lambda x: (used.append(torch.get_num_threads()), x)[1], torch.set_num_threads, 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        shared(0)
-        with one_core():
-            for late in (False, True, True, True, False, True):
-                shared.late = -1.0 if late else 10.0  # seconds
-                shared(0)
-                while shared.alone:
-                    shared(0)
-    finally:
-        torch.set_num_threads(before)
+    x = torch.ones(1, 1)
+    shared(x)
+    with one_core():
+        for late in (False, True, True, True, False, True):
+            monkeypatch.setattr(products, "LATE", (-1.0 if late else 10.0, 0.0, 0.0))  # seconds
+            shared(x)
+            while shared.alone:
+                shared(x)
     assert used == [2] + [2] + [2, 1, 1] + 2 * [2, 1, 1, 1, 1] + [2] + [2, 1, 1]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_are_as_before_when_a_shared_product_fails() -> None:
+    def fail(x: torch.Tensor) -> torch.Tensor:
+        assert torch.get_num_threads() == 2
+        raise MemoryError
+
+    with one_core():
+        with pytest.raises(MemoryError):
+            products.Shared(fail, torch.set_num_threads, 1)(torch.ones(1, 1))
+        assert torch.get_num_threads() == 1
 
 
 def test_a_packed_product_is_the_product() -> None:
     weight, bias, x = torch.randn(400, 400), torch.randn(400), torch.randn(5, 400)
     large = products.product(weight, bias, turned=True)
-    assert isinstance(large, products.Packed)
     torch.testing.assert_close(large(x), x @ weight.t() + bias, rtol=1e-4, atol=1e-4)
+    assert isinstance(large, products.Packed) == one_dnn.there()
+    alive = weakref.ref(large)
+    del large
+    assert alive() is None  # a large matrix goes with its last user, not when garbage is collected
 
 
 def test_any_thread_may_say_how_many_threads_numpy_multiplies_with(numpys_threads: Callable[[], set[int]]) -> None:

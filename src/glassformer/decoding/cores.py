@@ -19,7 +19,7 @@ R = TypeVar("R")
 @contextmanager
 def one_core() -> Iterator[None]:
     """Within this block PyTorch and NumPy compute by this thread alone: what a single step computes is too little to be shared,
-    but for the products of a beam with the whole vocabulary."""
+    but for products with the whole vocabulary (`products.Shared`)."""
     with numpy_alone():
         before, shared = torch.get_num_threads(), products.cores.get()
         try:
@@ -33,8 +33,8 @@ def one_core() -> Iterator[None]:
 
 @contextmanager
 def numpy_alone() -> Iterator[None]:
-    """Within this block NumPy's products take one thread. The setting is the process's: the first that comes lowers it, the last
-    that goes brings it back."""
+    """Within this block NumPy's products take one thread, unless somebody asks for more. The setting is the process's: the first
+    that comes lowers it, the last that goes brings it back."""
     _limit.enter()
     try:
         yield

@@ -74,7 +74,7 @@ def _setters() -> list[Callable[[int], Any]]:
 def _own_setter(library: Any) -> Callable[[int], Any] | None:
     if library.internal_api != "openblas" or library.threading_layer != "pthreads":
         return None
-    names = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+    names = (f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "_64", ""))
     return next((found for name in names if (found := getattr(ctypes.CDLL(library.filepath), name, None))), None)
 
 

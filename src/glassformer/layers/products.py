@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,11 @@ from glassformer.processor import mkl_behind
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
 SHARED = 500_000  # weights, from which on a row is worth sharing
-LATE = 0.0015  # seconds, and half a millisecond for a million weights: who takes longer has waited for a busy core
+LATE = (1.5e-3, 5e-10, 5e-11)  # seconds, for each weight, for each of its rows: who takes longer has waited for a busy core
 MOST_CORES = 4  # that share one
 ALONE = (16, 1024)  # products after that which are not shared: the fewest, the most
 
 cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
-X = TypeVar("X")
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
@@ -61,7 +59,7 @@ def plain(x: Tensor) -> bool:
 
 def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Product":
     """By a weight (outputs, D). `turned`: kept a second time as (D, outputs), which halves the time of one row."""
-    large = turned and weight.numel() >= LARGE and weight.dtype == torch.float32
+    large = turned and weight.numel() >= LARGE and plain(weight) and one_dnn.there()
     return (Packed if large else Product)(weight, bias, turned=turned)
 
 
@@ -74,19 +72,19 @@ class Product:
         return torch.mm(x, self.w) if self.bias is None else torch.addmm(self.bias, x, self.w)
 
 
-class Shared(Generic[X]):
-    """Multiplication by a large matrix, by all cores, which takes half the time while they have nothing else to do.
+class Shared:
+    """Multiplication of a few rows by a large matrix, shared by up to MOST_CORES cores: on two it takes half the time while they
+    have nothing else to do.
 
     A product that comes late has waited for a core that is busy with something else. Then one core multiplies alone for a while:
     twice as long each time, and half as long after each product that came in time.
     """
 
-    def __init__(self, multiply: Callable[[X], X], set_threads: Callable[[int], None], weights: int) -> None:
-        self.multiply, self.set_threads = multiply, set_threads
-        self.late = LATE + weights * 5e-10
+    def __init__(self, multiply: Callable[[Tensor], Tensor], set_threads: Callable[[int], None], weights: int) -> None:
+        self.multiply, self.set_threads, self.weights = multiply, set_threads, weights
         self.alone, self.next = 0, ALONE[0]
 
-    def __call__(self, x: X) -> X:
+    def __call__(self, x: Tensor) -> Tensor:
         threads = min(cores.get(), MOST_CORES)
         if threads == 1 or self.alone:
             self.alone = max(0, self.alone - 1)
@@ -97,7 +95,8 @@ class Shared(Generic[X]):
             return self.multiply(x)
         finally:
             self.set_threads(1)
-            if time.perf_counter() - began > self.late:
+            first, weight, row = LATE
+            if time.perf_counter() - began > first + self.weights * (weight + x.size(0) * row):
                 self.alone, self.next = self.next, min(2 * self.next, ALONE[1])
             else:
                 self.next = max(self.next // 2, ALONE[0])
@@ -106,24 +105,18 @@ class Shared(Generic[X]):
 class Packed(Product):
     """With a large W.
 
-    `mm` copies W into another order at every call, which takes longer than to multiply five rows. oneDNN can be given W in its
-    order once; where PyTorch has no such thing, all is as without.
+    `mm` copies W into another order at every call, which takes longer than to multiply five rows. oneDNN is given W in its order
+    once, when a few rows first come.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         super().__init__(weight, bias, turned=turned)
-        self.packed: Tensor | None = None
-        self.shared = Shared(self._multiply, torch.set_num_threads, weight.numel())
+        self.few: Shared | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.shared(x) if 1 < x.size(0) <= MOST and self._packed() else super().__call__(x)
-
-    def _multiply(self, x: Tensor) -> Tensor:
-        assert self.packed is not None
-        return one_dnn.multiply(x, self.packed, self.bias)
-
-    def _packed(self) -> bool:
-        """Whether W is packed; it is when it is first asked for."""
-        if self.packed is None and one_dnn.there():
-            self.packed = one_dnn.pack(self.w.detach().t().contiguous())
-        return self.packed is not None
+        if not 1 < x.size(0) <= MOST:
+            return super().__call__(x)
+        if self.few is None:
+            packed, bias = one_dnn.pack(self.w.detach().t().contiguous()), self.bias
+            self.few = Shared(lambda x: one_dnn.multiply(x, packed, bias), torch.set_num_threads, self.w.numel())
+        return self.few(x)

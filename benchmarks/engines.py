@@ -27,6 +27,7 @@ Solve = Callable[[list[str]], list[str]]
 How = tuple[int, int] | None  # CTranslate2 itself: source tokens of a batch (0: one sentence) and threads that share it; or ours
 BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with
 SLICE = 10  # sentences that each translates one by one before it is another's turn
+TURNS = 3  # of all sentences in a round, in batches
 WORK = (("float32", 1), ("float32", 5), ("int8", 1), ("int8", 5))
 
 
@@ -40,7 +41,7 @@ def cases(model: str, *, quick: bool, tiny: bool) -> list[Case]:
             sides(precision, beam, one),
             partial(check, precision, beam, one),
             apart=not tiny,
-            slices=max(1, few // SLICE) if one else 1,
+            slices=max(1, few // SLICE) if one else TURNS,
         )
         for one in (False, True)
         for precision, beam in WORK

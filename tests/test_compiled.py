@@ -1,5 +1,6 @@
 """What was compiled computes what PyTorch does: for every kind of processor, all sizes of tiles, whatever options ask for."""
 
+import copy
 import math
 import shutil
 from collections.abc import Iterator
@@ -41,9 +42,15 @@ def kind(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_it_is_compiled_where_there_is_a_compiler() -> None:
+    """GCC from 9 on, or Clang."""
     if not (shutil.which("cc") or shutil.which("gcc")):
         pytest.skip("there is no C compiler: PyTorch computes")
     assert compiled.library() is not None
+
+
+def test_what_was_compiled_from_other_code_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "VERSION", -1)
+    assert compiled.library.__wrapped__() is None
 
 
 @pytest.mark.parametrize("changes", [*DOT.values(), *WIDE.values()], ids=[*DOT, *WIDE])
@@ -98,6 +105,71 @@ def test_what_is_not_there_is_said(kind: int) -> None:
         _, state = model.step(torch.tensor([1]), state)
     with pytest.raises(IndexError, match="beyond the model's positions"):
         model.step(torch.tensor([1]), state)
+
+
+@torch.no_grad()
+def test_tokens_that_are_not_as_many_as_rows_are_refused(kind: int) -> None:
+    model = transformer()
+    _, state = model.step(torch.tensor([1, 1]), model.start(sentences(2, 2)))
+    for count in (1, 3, 200):
+        with pytest.raises(ValueError, match="for 2 rows"):
+            model.step(torch.ones(count, dtype=torch.long), state)
+        with pytest.raises(ValueError, match="cannot share 3 sources"):
+            model.step(torch.ones(4, dtype=torch.long), model.start(sentences(3, 2, 1)))
+
+
+@torch.no_grad()
+def test_a_source_with_nothing_to_look_at_is_nothing(kind: int) -> None:
+    model, sources, begin = transformer(), torch.tensor([[3, 3, 3], [0, 0, 0]]), torch.tensor([[1], [1]])
+    found, _ = model.step(begin[:, 0], model.start(sources))
+    close(found, model.logits(model(sources, begin))[:, -1], 2e-5)
+
+
+@pytest.mark.parametrize("changes", DOT.values(), ids=DOT)
+@torch.no_grad()
+def test_a_copy_steps_as_well(changes: dict[str, Any], kind: int) -> None:
+    """Of the model, and of a state in the middle."""
+    model, source, tokens = transformer(**changes), sentences(3), torch.tensor([[1, 2]])
+    wanted = model.logits(model(source, tokens))[:, -1]
+    _, state = model.step(tokens[:, 0], model.start(source))
+    close(model.step(tokens[:, 1], copy.deepcopy(state))[0], wanted, 2e-5)
+    model.share_memory()  # which moves the weights that a state in the middle goes on with
+    close(model.step(tokens[:, 1], state)[0], wanted, 2e-5)
+    other = copy.deepcopy(model)
+    _, state = other.step(tokens[:, 0], other.start(source))
+    close(other.step(tokens[:, 1], state)[0], wanted, 2e-5)
+
+
+@torch.no_grad()
+def test_what_numbers_are_made_of_elsewhere_changes_nothing(kind: int) -> None:
+    """Other numbers by default, ids of 32 bits, and half the precision now and then."""
+    model, source, tokens = transformer(), sentences(3), torch.tensor([[1, 2]])
+    wanted = model.logits(model(source, tokens))[:, -1]
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        _, state = model.step(tokens[:, 0].int(), model.start(source))
+        close(model.step(tokens[:, 1].int(), state)[0], wanted, 2e-5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for where in ([0, 1, 2], [1, 2]):
+
+        def at(place: int, within: list[int] = where) -> torch.autocast:
+            return torch.autocast("cpu", torch.bfloat16, enabled=place in within)
+
+        with at(0):
+            state = model.start(source)
+        with at(1):
+            _, state = model.step(tokens[:, 0], state)
+        with at(2):
+            found, _ = model.step(tokens[:, 1], state)
+        close(found.float(), wanted, 0.1)
+
+
+def test_an_end_mark_that_is_no_token_is_refused(kind: int) -> None:
+    for eos in (-1, 10):
+        rules = search._Rules(Limits(bos=1, eos=eos, max_lengths=[0], min_length=0, banned=()))
+        with pytest.raises(IndexError, match="of a vocabulary of 10"):
+            rules.best(torch.zeros(1, 10), [[0.0]], 1, 0, [0])
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,13 +23,17 @@ class Sources:
         self.bias = bias  # (N, 1, 1, S), −∞ where nobody may look
         self.addresses: Any = None  # of the same, for layers/compiled.c
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "addresses": None}  # a copy has others
+
     def reorder(self, index: Tensor) -> "Sources":
         bias = None if self.bias is None else self.bias.index_select(0, index)
         return Sources(tuple(each.reorder(index) for each in self.known), bias)
 
 
 class Room:
-    """Memory (L, B, K, size, d_k + d_v) whose first `used` places are taken; only the cache that ends there may write on."""
+    """Memory (L, B, K, size, d_k + d_v) whose first `used` places are taken; only the cache that ends there may write on. Caches
+    that share one are for one thread."""
 
     def __init__(self, both: Tensor, used: int) -> None:
         self.both, self.used = both, used
@@ -110,6 +114,8 @@ class Trails(Cache):
         """What has been remembered so far, of each row in a slot of its own."""
         rows = cache.room.both.size(1)
         sources = len(cache.sources.known[0].k) if cache.sources else rows
+        if rows % sources:
+            raise ValueError(f"{rows} rows cannot share {sources} sources")
         looked_at = np.arange(rows, dtype=np.int32) // (rows // sources)
         return cls(cache.room, cache.length, cache.d_k, cache.sources, _own_slots(rows, cache.room), looked_at)
 

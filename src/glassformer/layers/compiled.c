@@ -80,6 +80,11 @@ typedef struct {
 #define ANYWHERE __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef float Lanes ANYWHERE;
 typedef int32_t Counts ANYWHERE;
+#ifdef __clang__
+#define IN_ORDER(x, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
+#else
+#define IN_ORDER(x, ...) __builtin_shuffle(x, (Counts){__VA_ARGS__})
+#endif
 
 #define TARGET
 #define NAME(name) name##_plain
@@ -131,6 +136,9 @@ void compiled_best(const float *x, const float *before, int64_t rows, int64_t wi
                    Best *best) {
     FITTING(best)(x, before, rows, width, size, count, rules, best);
 }
+
+/* One more whenever something else is computed, or a structure changes: what was compiled before is not called then. */
+int compiled_version(void) { return 1; }
 
 /* How large the structures are: those of compiled.py must be alike. */
 void compiled_sizes(int64_t *sizes) {

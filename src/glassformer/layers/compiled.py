@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+VERSION = 1  # of what is compiled: as in compiled.c
+
 
 class Linear(ctypes.Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
@@ -65,9 +67,9 @@ def library() -> ctypes.CDLL | None:
     spec = find_spec("glassformer.layers._compiled")
     try:
         found = ctypes.CDLL(spec.origin) if spec and spec.origin else None
-    except OSError:
-        return None
-    if found is None:
+        if found is None or found.compiled_version() != VERSION:
+            return None
+    except (OSError, AttributeError):
         return None
     sizes = (c_int64 * len(STRUCTURES))()
     found.compiled_sizes(sizes)
@@ -89,7 +91,9 @@ def best(
     if found is None:
         return None
     logits, known = logits.contiguous(), np.array(before, np.float32)
-    assert logits.size(0) == known.size
+    assert logits.size(0) == known.size and count > 0
+    if not 0 <= eos < logits.size(1):
+        raise IndexError(f"end mark {eos} of a vocabulary of {logits.size(1)}")
     chosen = np.empty((len(known), count), CHOSEN)
     rules = Rules(address(never), len(never), eos, None if ends is None else address(ends))
     sizes = *known.shape, logits.size(1), count

@@ -7,6 +7,7 @@ the attention of one query each is as many small products. What is computed is w
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int64
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from glassformer.layers.cache import Cache, Sources, Trails
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import ACTIVATIONS
 from glassformer.layers.norm import LayerNorm
-from glassformer.layers.products import SHARED, Product, Shared
+from glassformer.layers.products import SHARED, Product, Shared, plain
 
 SHORT = 64  # places of a source
 ORDER = {ACTIVATIONS[name]: number for number, name in enumerate(("relu", "gelu", "gelu-tanh", "silu"))}
@@ -27,9 +28,10 @@ WRONG = {1: "a token that is not in the vocabulary", 2: "a place beyond the mode
 
 def without_modules(embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> BareStack:
     """A stack that nobody looks into. What was compiled knows single precision, and weights that are kept turned."""
-    token = embedding.token.weight
-    known = compiled.library() is not None and token.dtype == torch.float32 and token.device.type == "cpu"
-    return (CompiledStack if known and small(blocks, output) else BareStack)(embedding, blocks, norm, output)
+    parts = (part for part in (embedding, *blocks, norm, output) if part is not None)
+    known = compiled.library() is not None and small(blocks, output) and embedding.token.weight.is_contiguous()
+    known = known and all(plain(weight) for part in parts for weight in part.parameters())
+    return (CompiledStack if known else BareStack)(embedding, blocks, norm, output)
 
 
 class CompiledStack(BareStack):
@@ -37,7 +39,7 @@ class CompiledStack(BareStack):
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
         super().__init__(embedding, blocks, norm, output)
-        self.kept: list[Tensor] = []  # whose addresses stand in what follows
+        self.kept: list[Tensor] = []  # whose addresses stand in what follows; no parameters, which others may move
         self.stack, self.width = self._stack(blocks, norm), self.embed.token.size(1)
         self.one = _of_one(self.output) if self.output else None
 
@@ -46,19 +48,26 @@ class CompiledStack(BareStack):
             return super().read(ids, mask)
         return self._pass(ids[0], compiled.Known(rows=ids.size(1))).unsqueeze(0)
 
+    def __deepcopy__(self, memo: Any) -> "CompiledStack":
+        return self  # it never changes
+
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Trails:
-        return Trails.beginning(super().begin(rows, blocks, memory, mask))
+        cache = super().begin(rows, blocks, memory, mask)
+        if {x.dtype for x in (cache.room.both, memory) if x is not None} != {torch.float32}:
+            raise TypeError("a state in other than single precision, for weights in single precision")
+        return Trails.beginning(cache)
 
     def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         assert isinstance(cache, Trails)
+        if ids.size(0) != len(cache.slots):
+            raise ValueError(f"{ids.size(0)} tokens for {len(cache.slots)} rows")
         cache = cache.longer()
         both, sources = cache.room.both, cache.sources
         _, slots, _, room, _ = both.shape
         known = compiled.Known(ids.size(0), cache.length - 1, both.data_ptr(), slots, room, compiled.address(cache.slots))
         if sources is not None:
-            if sources.addresses is None:
-                sources.addresses = _addresses(sources)
-            known.sources, known.bias, known.source_length, _ = sources.addresses
+            addresses = sources.addresses = sources.addresses or _addresses(sources)
+            known.sources, known.bias, known.source_length, _ = addresses
             known.looked_at = compiled.address(cache.looked_at)
         x = self._pass(ids, known)
         assert self.one is not None and self.output is not None
@@ -66,9 +75,10 @@ class CompiledStack(BareStack):
 
     def _pass(self, ids: Tensor, known: compiled.Known) -> Tensor:
         """The last states (B, D) of these tokens."""
-        found, ids = compiled.library(), ids.contiguous()
-        assert found is not None and ids.dtype == torch.int64
-        x = torch.empty(ids.size(0), self.width)
+        found, ids, tokens = compiled.library(), ids.long().contiguous(), self.embed.token
+        assert found is not None
+        x = tokens.new_empty(ids.size(0), self.width)
+        self.stack.tokens = tokens.data_ptr()  # they are the model's own, which may have been moved since
         wrong = found.compiled_pass(byref(self.stack), ids.data_ptr(), byref(known), x.data_ptr())
         if wrong:
             raise IndexError(WRONG[wrong]) if wrong in WRONG else MemoryError
@@ -85,7 +95,7 @@ class CompiledStack(BareStack):
             (compiled.Block * len(blocks))(*(self._block(*each) for each in zip(self.blocks, blocks, strict=True))),
             *(len(blocks), embed.token.size(1), own.heads, own.kv_heads, own.d_k, own.d_v, ffn.w1.out_features),
             *(blocks[0].post, ORDER[ffn.activation]),
-            *map(self._address, (embed.token, embed.position, *tables)),
+            *(None, *map(self._address, (embed.position, *tables))),
             *(embed.token.size(0), places, embed.scale, self._norm(norm)),
         )
 
@@ -100,7 +110,7 @@ class CompiledStack(BareStack):
         return (
             compiled.Linear()
             if product is None
-            else compiled.Linear(self._address(product.w), self._address(product.bias), *product.w.shape)
+            else compiled.Linear(product.w.data_ptr(), self._address(product.bias), *product.w.shape)
         )
 
     def _norm(self, norm: Norm | None) -> compiled.Norm:
@@ -112,7 +122,7 @@ class CompiledStack(BareStack):
     def _address(self, x: Tensor | None) -> int | None:
         if x is None:
             return None
-        x = x.detach().contiguous()
+        x = x.detach().clone(memory_format=torch.contiguous_format)
         assert x.dtype == torch.float32
         self.kept.append(x)
         return x.data_ptr()
@@ -132,7 +142,7 @@ def _addresses(sources: Sources) -> tuple[int, int | None, int, list[object]]:
 def _of_one(product: Product) -> Callable[[Tensor], Tensor]:
     """The vocabulary's, for one row: by NumPy, whose way to a product is half as long as PyTorch's, and by all cores where that
     pays."""
-    w, bias = product.w.detach().numpy(), None if product.bias is None else product.bias.detach().numpy()
+    w, bias = product.w.detach().numpy(), None if product.bias is None else product.bias.detach().clone().numpy()
 
     def multiply(x: Tensor) -> Tensor:
         y = x.numpy().dot(w)

@@ -1,7 +1,6 @@
 """The position-wise feed-forward network."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,10 +9,15 @@ from glassformer.layers import by_hand
 from glassformer.layers.linear import Linear
 from glassformer.trace import tap
 
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),  # as GPT-2 computes it
+    "gelu-tanh": gelu_tanh,  # as GPT-2 computes it
     "silu": F.silu,  # x · σ(x), also called swish
     "swiglu": F.silu,
 }

@@ -1,5 +1,5 @@
 /* What layers/compiled.c computes, once for each kind of processor: there TARGET says which, NAME names it, and SUMS is how many
- * Lanes its registers have room for beside what is multiplied. */
+ * Lanes of sums a product has under way at a time. */
 
 #define INLINE static inline TARGET __attribute__((always_inline))
 #define FUNCTION static TARGET
@@ -9,8 +9,8 @@ INLINE void NAME(store)(float *to, Lanes x) { *(Lanes *)to = x; }
 INLINE Lanes NAME(chosen)(Counts where, Lanes a, Lanes b) { return (Lanes)((where & (Counts)a) | (~where & (Counts)b)); }
 
 INLINE float NAME(sum)(Lanes x) {
-    x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    x += IN_ORDER(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    x += IN_ORDER(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
     return (x[0] + x[1]) + (x[2] + x[3]);
 }
 
@@ -120,6 +120,12 @@ FUNCTION void NAME(look)(const Stack *s, const float *q, const float *k, int64_t
         scores[t] = NAME(dot)(q, k + t * k_step + (slots ? slots[t] * slot_step : 0), s->d_k) + (bias ? bias[t] : 0);
         most = scores[t] > most ? scores[t] : most;
     }
+    if (most == -INFINITY) { /* it may look nowhere, unless there is a NaN */
+        float sum = 0;
+        for (int64_t t = 0; t < length; t++) sum += scores[t];
+        for (int64_t i = 0; i < s->d_v; i++) z[i] = isnan(sum) ? sum : 0;
+        return;
+    }
     for (int64_t t = length; t % LANES; t++) scores[t] = -INFINITY;
     Lanes sums = {0};
     for (int64_t t = 0; t < length; t += LANES) {
@@ -209,7 +215,7 @@ FUNCTION void NAME(look_at_own)(const Stack *s, const Known *known, int64_t l, c
         for (int64_t g = 0; s->cos && g < s->kv_heads; g++) NAME(turn)(s, q + queries + g * both, place);
     }
     const int64_t head = known->room * both, slot = s->kv_heads * head;
-    float *own = known->own + l * known->slots * slot;
+    float *own = known->own ? known->own + l * known->slots * slot : NULL;
     for (int64_t i = 0; known->own && i < known->rows; i++) /* its own keys and values go to slot i */
         for (int64_t g = 0; g < s->kv_heads; g++)
             memcpy(own + i * slot + g * head + known->length * both, room->joined + i * joined + queries + g * both, both * sizeof(float));

@@ -66,7 +66,7 @@ def product(weight: Tensor, bias: Tensor | None = None, *, turned: bool) -> "Pro
 class Product:
     def __init__(self, weight: Tensor, bias: Tensor | None, *, turned: bool) -> None:
         self.bias = bias
-        self.w = weight.t().contiguous() if turned else weight.t()
+        self.w = weight.t().clone(memory_format=torch.contiguous_format) if turned else weight.t()
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.mm(x, self.w) if self.bias is None else torch.addmm(self.bias, x, self.w)

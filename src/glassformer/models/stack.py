@@ -158,8 +158,8 @@ class Stack(nn.Module):
 
     def bare(self, output: nn.Linear | None = None) -> BareStack | None:
         """This, and a decoder's `output`, without modules; made anew when weights have changed (though not through
-        `.data`, which leaves no trace). Additive scores need modules."""
-        if self.training or self._additive:
+        `.data`, which leaves no trace). Additive scores need modules, and so do numbers of half the precision now and then."""
+        if self.training or self._additive or torch.is_autocast_enabled("cpu"):
             return None
         if self._parts is None:
             parts = [*self.modules(), *([output] if output is not None else [])]
@@ -179,7 +179,8 @@ class Stack(nn.Module):
 
     def step(self, ids: Tensor, state: State, logits: Callable[[Tensor], Tensor]) -> tuple[Tensor, State]:
         """One token of each row (B) → its `logits` (B, V), and the state after reading it."""
-        bare, memory, mask = state.bare, state.memory, state.memory_mask
+        memory, mask = state.memory, state.memory_mask
+        bare = None if torch.is_autocast_enabled("cpu") else state.bare
         if bare is None or traced() or torch.is_grad_enabled():
             state = state.apart()
             states, blocks = self(ids.unsqueeze(1), state.memory, memory_mask=state.memory_mask, state=state)

@@ -1,6 +1,8 @@
-"""CTranslate2 through Glassformer, beside CTranslate2 called directly on the same files, text in and text out.
+"""Glassformer as `glassformer translate` has it where CTranslate2 is installed, beside CTranslate2 called directly on the same
+weights, text in and text out.
 
-The default of `glassformer translate` where CTranslate2 is installed. CTranslate2 is called with its own batching in three
+In single precision `--engine auto` decides: CTranslate2 in batches, one by one what was compiled from layers/compiled.c. In eight
+bits it is CTranslate2 either way. CTranslate2 itself is called with its own batching in three
 sizes, on all cores; one by one with all cores at each sentence (four at most, its default), and with one. Options make its search
 ours: a patience of 2, the end mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a
 process of its own, so that the threads of one do not stand in the other's way, and without PyTorch, as `glassformer translate`
@@ -17,8 +19,7 @@ from typing import Any
 from benchmarks.turns import OURS, Build, Case, Turn, Unavailable, about_of
 from glassformer import config
 from glassformer.decoding.state import PATIENCE
-from glassformer.engine import kept
-from glassformer.engine.translator import FastTranslator
+from glassformer.engine import choice, kept
 from glassformer.errors import UserError
 from glassformer.interop import ctranslate2 as interop
 from glassformer.tasks.translator import load_tokenizers
@@ -28,6 +29,7 @@ How = tuple[int, int] | None  # CTranslate2 itself: source tokens of a batch (0:
 BATCHES = (1024, 2048, 4096)  # of source tokens, which CTranslate2 called directly is tried with
 SLICE = 10  # sentences that each translates one by one before it is another's turn
 TURNS = 3  # of all sentences in a round, in batches
+ENGINES = {"float32": "auto", "int8": "ctranslate2-int8"}
 WORK = (("float32", 1), ("float32", 5), ("int8", 1), ("int8", 5))
 
 
@@ -83,8 +85,8 @@ def solver(how: How, precision: str, beam: int, one: bool, folder: Path) -> Solv
     recipe = config.read(model / "recipe.toml")
     try:
         if how is None:
-            ours = FastTranslator(model, recipe, precision, many=not one)
             options = replace(recipe.decoding, beam=beam)
+            ours = choice.translator(model, recipe, options, ENGINES[precision], [], many=not one)
             solve: Solve = lambda texts: [answer.text for answer in ours.translate_all(texts, to, options)]  # noqa: E731
         else:
             solve = Direct(model, recipe, precision, beam, *how, to)

@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from glassformer import cli
-from glassformer.layers import blas
+from glassformer.layers.threads import libraries
 from glassformer.text import synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -136,7 +136,7 @@ def process(*arguments: object, **options: object) -> subprocess.Popen[str]:
 @cache
 def _same_kernels() -> dict[str, str]:
     """A process of its own would take those its processor trains fastest with; this one has others, which round differently."""
-    found = [library.architecture for library in blas.libraries() if library.internal_api == "openblas"]
+    found = [library.architecture for library in libraries() if library.internal_api == "openblas"]
     return {"OPENBLAS_CORETYPE": found[0]} if found else {}
 
 

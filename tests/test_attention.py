@@ -2,18 +2,23 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from conftest import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from small_tasks import scramble
 from torch import Tensor, nn
 
 from glassformer.layers import masks
+from glassformer.layers import trails as in_c
 from glassformer.layers.attention import Attention, KeyValues
-from glassformer.layers.cache import Cache, Sources, Trails
+from glassformer.layers.cache import Cache, Sources
 from glassformer.layers.positions import Rotary
+from glassformer.layers.trails import Trails
+from glassformer.layers.without_modules import blocks_of
 from glassformer.trace import recording
 
 B, T, S, D, H = 3, 5, 7, 12, 3
@@ -325,19 +330,24 @@ def test_masks_say_who_may_look() -> None:
     ]  # after 3 earlier ones
 
 
-def cached(length: int, trails: bool = False) -> Cache:
+def beside(known: KeyValues) -> NDArray[np.float32]:
+    """Keys beside values, as C has them."""
+    found: NDArray[np.float32] = torch.cat((known.k, known.v), dim=-1).numpy()
+    return found
+
+
+def cached(length: int, trails: bool = False) -> Cache | Trails:
     """Of three blocks."""
-    cache = Cache.of([some(length, 100 + i) for i in range(3)], None)
-    return Trails.beginning(cache) if trails else cache
+    known = [some(length, 100 + i) for i in range(3)]
+    return Trails.beginning(np.stack([beside(each) for each in known]), length, None) if trails else Cache.of(known, None)
 
 
-def gone_on(cache: Cache, seed: int) -> Cache:
+def gone_on(cache: Cache | Trails, seed: int) -> Cache | Trails:
     """With a token more, which is written as blocks would, or as what was compiled."""
     more = cache.longer()
     if isinstance(more, Trails):
         for i, both in enumerate(more.room.both):
-            new = some(1, 3 * seed + i)
-            both[: len(more.slots), :, more.length - 1] = torch.cat((new.k, new.v), dim=-1).squeeze(2)
+            both[: len(more.slots), :, more.length - 1] = beside(some(1, 3 * seed + i))[:, :, 0]
         return more
     for i, (slot, k, v) in enumerate(more.places()):
         new = some(1, 3 * seed + i)
@@ -346,8 +356,9 @@ def gone_on(cache: Cache, seed: int) -> Cache:
     return more
 
 
-def one_by_one(cache: Cache) -> list[KeyValues]:
-    return [block.own for block in cache.blocks()]
+def one_by_one(cache: Cache | Trails) -> list[KeyValues]:
+    d_k = some(1, 0).k.size(3)
+    return [block.own for block in (blocks_of(cache, d_k) if isinstance(cache, Trails) else cache.blocks())]
 
 
 both_kinds = pytest.mark.parametrize("trails", [False, True], ids=["cache", "trails"])
@@ -369,7 +380,8 @@ class TestCache:
         places = set()
         for seed in range(30):
             cache = gone_on(cache, seed)
-            places.add(cache.room.both.data_ptr())
+            both = cache.room.both
+            places.add(both.ctypes.data if isinstance(both, np.ndarray) else both.data_ptr())
         assert len(places) == 1 and cache.length == 34
 
     @both_kinds
@@ -383,7 +395,8 @@ class TestCache:
         for turn, (which, count, moved) in enumerate(turns):
             cache, right = caches[which % len(caches)], wanted[which % len(caches)]
             if moved:
-                cache, right = cache.reorder(index, None), [each.reorder(index) for each in right]
+                cache = cache.reorder(index.numpy()) if isinstance(cache, Trails) else cache.reorder(index, None)
+                right = [each.reorder(index) for each in right]
             for n in range(count):
                 seed = 10 * turn + n
                 cache = gone_on(cache, seed)
@@ -406,10 +419,11 @@ class TestCache:
 
     @torch.inference_mode()
     def test_trails_know_which_source_is_whose(self) -> None:
-        trails = Trails.beginning(Cache.of([some(2, 0)], Sources((some(4, 1),))))
-        moved = trails.reorder(torch.tensor([1, 1, 0]))
+        sources = in_c.Sources([np.ascontiguousarray(beside(some(4, 1)).transpose(0, 2, 1, 3))], None)
+        trails = Trails.beginning(beside(some(2, 0))[None], 2, sources)
+        moved = trails.reorder(np.array([1, 1, 0]))
         assert moved.sources is trails.sources and moved.looked_at.tolist() == [1, 1, 0]
-        (block,) = moved.blocks()
+        (block,) = blocks_of(moved, some(4, 1).k.size(3))
         assert block.cross is not None
         assert equal(block.cross, some(4, 1).reorder(torch.tensor([1, 1, 0])))
         assert equal(block.own, some(2, 0).reorder(torch.tensor([1, 1, 0])))

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, VOCABULARY, close, sentences, transformer
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 from glassformer.decoding import search
 from glassformer.decoding.cores import one_core
 from glassformer.decoding.state import Limits
-from glassformer.layers import blas, compiled, compiled_stack
-from glassformer.layers.compiled_stack import CompiledStack
+from glassformer.layers import compiled, compiled_stack
+from glassformer.layers.without_modules import InC
 
 KINDS = {"plain": 0, "avx2": 1, "avx512": 2}
 WIDE: dict[str, dict[str, Any]] = {
@@ -61,7 +62,7 @@ def test_a_stack_is_the_stack_of_modules(changes: dict[str, Any], norm: str, kin
     model = transformer(**{"norm": norm} | changes)
     for weight in model.parameters():
         weight.div_(max(1, weight.size(-1) / 24))  # or the last bits of a score decide what a wide model writes
-    assert isinstance(model.decoder.bare(model.output), CompiledStack)
+    assert isinstance(model.decoder.bare(model.output), InC)
     close(model.encoder.read(sentences(7), None), model.encoder(sentences(7))[0], 2e-5)
     sources = sentences(5, 1, 4, seed=1)
     draw = torch.Generator().manual_seed(0)
@@ -80,7 +81,7 @@ def test_the_vocabulary_of_one_row_is_shared(monkeypatch: pytest.MonkeyPatch, ki
     """By as many cores as there are; then all goes on with one."""
     asked: list[int] = []
     monkeypatch.setattr(compiled_stack, "SHARED", 0)
-    monkeypatch.setattr(blas, "set_threads", lambda *counts: asked.extend(counts))
+    monkeypatch.setattr(compiled_stack, "set_threads", lambda *counts: asked.extend(counts))
     model, source, tokens = transformer(), sentences(4), torch.tensor([[1, 3]])
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -163,6 +164,15 @@ def test_what_numbers_are_made_of_elsewhere_changes_nothing(kind: int) -> None:
         with at(2):
             found, _ = model.step(tokens[:, 1], state)
         close(found.float(), wanted, 0.1)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 63, 64, 65, 200])
+def test_a_product_by_panels_is_the_product(size: int, kind: int) -> None:
+    draw = np.random.default_rng(size)
+    for rows in range(1, 14):
+        x, weight, bias = (draw.standard_normal(shape, dtype=np.float32) for shape in ((rows, 20), (20, size), (size,)))
+        np.testing.assert_allclose(compiled.Panels(weight, bias)(x), x @ weight + bias, atol=1e-4)
+        np.testing.assert_allclose(compiled.Panels(weight, None)(x), x @ weight, atol=1e-4)
 
 
 def test_an_end_mark_that_is_no_token_is_refused(kind: int) -> None:

@@ -19,10 +19,11 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from glassformer.decoding import search
-from glassformer.decoding.cores import numpy_alone, one_core, spread
+from glassformer.decoding.cores import one_core, spread
 from glassformer.decoding.sampling import Sampling, distribution, draw
 from glassformer.decoding.state import Hypothesis, Limits
-from glassformer.layers import one_dnn, products
+from glassformer.layers import one_dnn, products, threads
+from glassformer.layers.threads import numpy_alone
 
 PAD, BOS, EOS = 0, 1, 2
 seeds = st.integers(0, 10_000)
@@ -258,8 +259,8 @@ def numpys_threads() -> Iterator[Callable[[], set[int]]]:
         library.set_num_threads(2)
     assert {library.get_num_threads() for library in libraries} <= {2}  # empty: NumPy multiplies with something else
     yield lambda: {library.get_num_threads() for library in libraries}
-    for library, threads in zip(libraries, before, strict=True):
-        library.set_num_threads(threads)
+    for library, count in zip(libraries, before, strict=True):
+        library.set_num_threads(count)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -303,14 +304,14 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 def test_a_large_product_is_shared_until_it_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes late goes alone for a while, for twice as long each time; who comes in time again goes alone for less."""
-    monkeypatch.setattr(products, "ALONE", (2, 4))
+    monkeypatch.setattr(threads, "ALONE", (2, 4))
     used: list[int] = []
-    shared = products.Shared(lambda x: (used.append(torch.get_num_threads()), x)[1], torch.set_num_threads, 1)
+    shared = threads.Shared(lambda x: (used.append(torch.get_num_threads()), x)[1], torch.set_num_threads, 1)
     x = torch.ones(1, 1)
     shared(x)
     with one_core():
         for late in (False, True, True, True, False, True):
-            monkeypatch.setattr(products, "LATE", (-1.0 if late else 10.0, 0.0, 0.0))  # seconds
+            monkeypatch.setattr(threads, "LATE", (-1.0 if late else 10.0, 0.0, 0.0))  # seconds
             shared(x)
             while shared.alone:
                 shared(x)
@@ -325,7 +326,7 @@ def test_threads_are_as_before_when_a_shared_product_fails() -> None:
 
     with one_core():
         with pytest.raises(MemoryError):
-            products.Shared(fail, torch.set_num_threads, 1)(torch.ones(1, 1))
+            threads.Shared(fail, torch.set_num_threads, 1)(torch.ones(1, 1))
         assert torch.get_num_threads() == 1
 
 

@@ -1,4 +1,5 @@
-"""CTranslate2 gives the answers of our own search, or says why not; what it was given is kept and checked."""
+"""What was compiled and CTranslate2 give the answers of our own search, or say why not; what CTranslate2 was given is kept and
+checked."""
 
 import json
 import os
@@ -21,12 +22,15 @@ from small_tasks import scramble
 import glassformer as gf
 from glassformer import store
 from glassformer.engine import choice, kept, translator
+from glassformer.engine.compiled import CompiledTranslator
+from glassformer.engine.compiled import obstacles as not_compiled
 from glassformer.engine.continuer import FastContinuer
 from glassformer.engine.continuer import obstacles as not_written
 from glassformer.engine.translator import FastTranslator, obstacles
 from glassformer.errors import UserError
 from glassformer.interop import ctranslate2 as interop
 from glassformer.interop.exporting import export_model
+from glassformer.layers import compiled
 from glassformer.options import BertOptions, DecodingOptions, GenerationOptions, PairData, Recipe, TextData, TokenizerOptions
 from glassformer.tasks.continuer import Continuation
 from glassformer.tasks.fill import Fill
@@ -59,6 +63,10 @@ SENTENCES = [
     "老师问学生们为什么迟到了，可是没有一个人回答。",
     "谢谢！",
 ]
+
+where_compiled = pytest.mark.skipif(
+    compiled.library() is None, reason="nothing was compiled: there was no C compiler when Glassformer was installed"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +108,33 @@ def test_small_models_find_the_same(changes: dict[str, Any], tmp_path: Path) -> 
         DecodingOptions(beam=2, length_penalty=0.6, max_length=1),
     ):
         same(task.translate_all(TEXTS, options=options), fast.translate_all(TEXTS, options=options))
+
+
+@every_variant
+def test_what_was_compiled_finds_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Also what CTranslate2 has no word for; but for additive scores."""
+    task = small(tmp_path / "model", **changes)
+    if not_compiled(task.recipe):
+        assert changes.get("scores") == "additive" or compiled.library() is None
+        return
+    own = CompiledTranslator(tmp_path / "model", task.recipe)
+    for options in (
+        DecodingOptions(beam=1),
+        DecodingOptions(beam=1, min_length=3, max_length=6),
+        DecodingOptions(beam=5, nbest=3),
+        DecodingOptions(beam=12, length_penalty=0.0, max_length=4),
+        DecodingOptions(beam=2, length_penalty=50, max_length=1),
+    ):
+        same(task.translate_all(TEXTS, options=options), own.translate_all(TEXTS, options=options))
+
+
+@where_compiled
+def test_compiled_the_bundled_translator_finds_the_same() -> None:
+    """Also of many words."""
+    task, folder = gf.load("zh-en"), store.find_model("zh-en")
+    own, texts = CompiledTranslator(folder, task.recipe), [*SENTENCES, " ".join(SENTENCES[:10])]
+    for options in (DecodingOptions(beam=1), DecodingOptions(beam=5)):
+        same(task.translate_all(texts, options=options), own.translate_all(texts, options=options))
 
 
 @pytest.mark.parametrize("options", [DecodingOptions(beam=1), DecodingOptions(beam=2, max_length=3)])
@@ -303,7 +338,7 @@ def test_the_command_says_what_the_engine_cannot(tmp_path: Path) -> None:
     ):
         result = glassformer("translate", "-m", tmp_path / "model", "--engine", "ctranslate2", "owl", *options)
         assert result.code == 2 and why in result.err and result.out == "", result
-        assert glassformer("translate", "-m", tmp_path / "model", "owl", *options).code == 0  # PyTorch does it
+        assert glassformer("translate", "-m", tmp_path / "model", "owl", *options).code == 0  # others do it
     result = glassformer("translate", "-m", tmp_path / "other", "--engine", "ctranslate2", "owl")
     assert result.code == 2 and "'additive'" in result.err and "values 5" in result.err
     assert glassformer("translate", "-m", tmp_path / "other", "owl").code == 0
@@ -338,6 +373,22 @@ def test_torch_is_not_waited_for(tmp_path: Path) -> None:
         assert result.code == 0 and result.out.strip() and result.err == "", result
 
 
+@where_compiled
+def test_one_sentence_needs_neither_torch_nor_ctranslate2(tmp_path: Path) -> None:
+    for name in ("torch", "ctranslate2"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} was imported')", encoding="utf-8")
+    result = in_its_own_process("translate", "你好", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"})
+    assert result.code == 0 and result.out.strip() and result.err == "", result
+
+
+def test_where_nothing_was_compiled_others_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path / "model")
+    wanted = glassformer("translate", "-m", tmp_path / "model", "--engine", "pytorch", "owl")
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    for engine in ("auto", "pytorch"):
+        assert glassformer("translate", "-m", tmp_path / "model", "--engine", engine, "owl") == wanted
+
+
 def test_whoever_loads_a_model_is_gone_afterwards(tmp_path: Path) -> None:
     """With a team of OpenMP's threads that would stand in the way of those who compute."""
     task = small(tmp_path / "model")
@@ -347,11 +398,11 @@ def test_whoever_loads_a_model_is_gone_afterwards(tmp_path: Path) -> None:
     assert loader is not threading.main_thread() and not loader.is_alive()
 
 
-@pytest.mark.parametrize("engine, set_by_hand, mkl", [("auto", "", "0"), ("ctranslate2", "", "0"), ("auto", "1", "1")])
-def test_one_sentence_is_shared_by_products_that_can_be(engine: str, set_by_hand: str, mkl: str) -> None:
+@pytest.mark.parametrize("set_by_hand, mkl", [("", "0"), ("1", "1")])
+def test_one_sentence_is_shared_by_products_that_can_be(set_by_hand: str, mkl: str) -> None:
     """The command, before CTranslate2 asks; on other processors than Intel's it never takes MKL by itself."""
     env = {**os.environ, "OMP_NUM_THREADS": "2", "CT2_VERBOSE": "1", **({"CT2_USE_MKL": set_by_hand} if set_by_hand else {})}
-    result = in_its_own_process("translate", "--engine", engine, "谢谢！", env=env)
+    result = in_its_own_process("translate", "--engine", "ctranslate2", "谢谢！", env=env)
     assert result.code == 0 and f"Use Intel MKL: {'true' if mkl == '1' else 'false'}" in result.err, result
 
 

@@ -51,8 +51,8 @@ assert "numpy" not in sys.modules
 from glassformer import processor
 processor.described = lambda: %r
 processor.prepare_training()
-from glassformer.layers import blas
-print(blas.libraries()[0].architecture)
+from glassformer.layers.threads import libraries
+print(libraries()[0].architecture)
 """
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run([sys.executable, "-c", code % ZEN4], capture_output=True, text=True, check=True, env=environment)

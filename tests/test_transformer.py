@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from glassformer.layers import compiled_stack
+from glassformer.layers import without_modules
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
-from glassformer.models.stack import parameters
+from glassformer.layers.trails import Trails
+from glassformer.models.stack import State, parameters
 from glassformer.models.transformer import Transformer
 from glassformer.options import PRESETS, TransformerOptions
 
@@ -191,7 +192,7 @@ def test_one_source_is_read_alike_short_or_long_padded_or_not(
     changes: dict[str, Any], short: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single short source has a way of its own, which knows of no padding."""
-    monkeypatch.setattr(compiled_stack, "SHORT", short)
+    monkeypatch.setattr(without_modules, "SHORT", short)
     model = transformer(**changes)
     source = sentences(5)
     padded = torch.nn.functional.pad(source, (0, 2))
@@ -221,6 +222,14 @@ def test_scores_may_be_far_apart(norm: str, attention: str) -> None:
         torch.testing.assert_close(logits, whole[:, t], rtol=1e-3, atol=1e-3)
 
 
+def looked_up(state: State) -> list[Any]:
+    """What each block has looked up in the source."""
+    if state.cache is None:
+        return [block.cross for block in state.blocks]
+    sources = state.cache.sources
+    return sources.both if isinstance(state.cache, Trails) else list(sources.known)
+
+
 @pytest.mark.usefixtures("ways")
 @every_variant
 @torch.no_grad()
@@ -233,7 +242,7 @@ def test_a_state_is_a_value(changes: dict[str, Any]) -> None:
     again, _ = model.step(torch.tensor([3, 4]), state)
     assert again.equal(first) and not other.equal(first)
     assert (state.length, onward.length) == (1, 2)
-    kept = [each.cache.sources.known if each.cache else [block.cross for block in each.blocks] for each in (state, onward)]
+    kept = [looked_up(each) for each in (state, onward)]
     assert all(a is b for a, b in zip(*kept, strict=True)) and kept[0]  # the source is looked up once
 
 

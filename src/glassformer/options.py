@@ -129,6 +129,11 @@ class BlockOptions:
     dropout: float = number(0.1, low=0.0, high=0.95)
     max_length: int = number(512, low=2, high=1 << 20)  # positions
 
+    @property
+    def head_widths(self) -> tuple[int, int]:
+        """d_k and d_v of one head."""
+        return self.key_width or self.width // self.heads, self.value_width or self.width // self.heads
+
 
 @dataclass(frozen=True)
 class TransformerOptions(BlockOptions):

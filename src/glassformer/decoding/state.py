@@ -1,16 +1,15 @@
 """What decoding asks of a model: nothing but `step` and a state with `reorder(index)`, whose row i is the old row index[i]."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, Protocol
 
 PATIENCE = 2  # times a beam's width: how many sequences must have ended before the search ends
 
 
 class Model(Protocol):
-    def step(self, ids: "Tensor", state: Any) -> "tuple[Tensor, Any]":
+    """One that takes arrays instead of tensors has `numbers`, which makes them."""
+
+    def step(self, ids: Any, state: Any) -> tuple[Any, Any]:
         """The last token of each row (B) → logits of the next (B, V), and the state after reading it."""
 
 

@@ -1,4 +1,5 @@
-"""Which engine answers: PyTorch, or CTranslate2 where it is installed and gives the same answers."""
+"""Which engine answers: PyTorch, or another that gives the same answers and starts without torch: what was compiled for one
+sentence at a time, CTranslate2 where it is installed."""
 
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 ENGINES = {"auto": "", "pytorch": "", "ctranslate2": "float32", "ctranslate2-int8": "int8"}  # and what CTranslate2 computes with
 
+LARGE = 100_000_000  # bytes of weights: those of a larger model are not kept twice, as they would be
+
 
 def check(engine: str) -> None:
     if engine not in ENGINES:
@@ -31,6 +34,8 @@ def translator(
 ) -> "Translator":
     """One that translates as the options say; `asked` is what only PyTorch can do of what was asked for,
     `many` whether several sentences are expected at a time."""
+    if engine == "auto" and not many and not asked and (found := _compiled_translator(folder, recipe)):
+        return found
     if found := _fast_translator(folder, recipe, options, engine, asked, many=many):
         return found
     from glassformer.tasks.translate import Translate
@@ -59,6 +64,18 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     except UserError:  # it cannot serve this model: others it may
         pass
     return None
+
+
+def _compiled_translator(folder: Path, recipe: Recipe) -> "Translator | None":
+    from glassformer.arrays import Unfit
+    from glassformer.engine.compiled import CompiledTranslator, obstacles
+
+    if obstacles(recipe) or (folder / "model.safetensors").stat().st_size > LARGE:
+        return None
+    try:
+        return CompiledTranslator(folder, recipe)
+    except (Unfit, UserError):  # PyTorch tells of it at length
+        return None
 
 
 def _fast_translator(
@@ -100,7 +117,7 @@ def _there() -> bool:
 
 def _fast(kind: Any, folder: Path, recipe: Recipe, engine: str, reasons: list[str]) -> Any:
     """The model in CTranslate2; or none, if PyTorch is to have it."""
-    from glassformer.interop.ctranslate2 import Unfit
+    from glassformer.arrays import Unfit
 
     if reasons:
         _refuse(engine, reasons)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from glassformer.arrays import read_weights
 from glassformer.errors import UserError
 from glassformer.files import write_text
 from glassformer.interop import ctranslate2 as interop
@@ -46,7 +47,7 @@ def load(folder: Path, recipe: Recipe, words: tuple[Tokenizer, Tokenizer], preci
 
     def write(part: Path) -> None:
         source, target = words
-        weights = interop.read_weights(folder / "model.safetensors")
+        weights = read_weights(folder / "model.safetensors")
         interop.convert(recipe, weights, source.names(), target.names(), part, precision)
 
     try:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from glassformer.arrays import Array, Weights
 from glassformer.errors import UserError
 from glassformer.layers.tables import sinusoids
 from glassformer.options import BertOptions, BlockOptions, GPTOptions, Recipe, TransformerOptions
@@ -22,12 +22,6 @@ FILES = ("config.json", "model.bin", *(f"{name}.json" for name in VOCABULARIES))
 TINY = 1e-30  # a row without a larger weight is as good as 0
 LEVELS = 64  # the largest weight of a row in eight bits, see `_in_eight_bits`
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH"}
-
-Array = NDArray[Any]
-
-
-class Unfit(Exception):
-    """Weights that are not those of the recipe."""
 
 
 def library() -> Any:
@@ -45,7 +39,7 @@ def obstacles(recipe: Recipe) -> list[str]:
     o = recipe.model
     if not isinstance(o, TransformerOptions | GPTOptions | BertOptions):
         return [f"model.kind is {o.kind!r}, which is no Transformer"]
-    d_k, d_v = _head_widths(o)
+    d_k, d_v = o.head_widths
     found = []
     if d_k != d_v:
         found.append(f"the keys of a head are {d_k} wide and its values {d_v}; CTranslate2 has one width for both")
@@ -60,7 +54,7 @@ def convert(
     recipe: Recipe, weights: Mapping[str, Array], source: Sequence[str], target: Sequence[str], folder: Path, precision: str
 ) -> None:
     """Writes the model into a folder that is there; `source` and `target` are the names of the pieces by id."""
-    spec = _description(recipe, _Weights(weights), list(source), list(target))
+    spec = _description(recipe, Weights(weights), list(source), list(target))
     spec.validate()
     spec.optimize()  # what is there twice is written once
     if precision == "int8":
@@ -88,42 +82,7 @@ def _in_eight_bits(spec: Any) -> None:
     model_spec.visit_spec(spec, quantise)
 
 
-def read_weights(path: Path) -> dict[str, Array]:
-    """All tensors of a safetensors file as float32."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        found = load_file(path)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError):  # also bfloat16, which numpy lacks
-        from glassformer.weights import read_tensors
-
-        return {name: x.float().numpy() for name, x in read_tensors(path).items()}
-    return {name: x.astype(np.float32, copy=False) for name, x in found.items()}
-
-
-class _Weights:
-    """The tensors by name, each of the shape that the recipe asks for."""
-
-    def __init__(self, found: Mapping[str, Array]) -> None:
-        self._found = found
-        self._left = set(found)
-
-    def __call__(self, name: str, *shape: int) -> Array:
-        x = self._found.get(name)
-        if x is None or x.shape != shape:
-            raise Unfit(f"{name} is {'missing' if x is None else x.shape}; the recipe asks for {shape}")
-        if not np.isfinite(x).all():
-            raise Unfit(f"{name} is not all finite")
-        self._left.discard(name)
-        return np.ascontiguousarray(x)
-
-    def check_all_taken(self) -> None:
-        if self._left:
-            raise Unfit(f"unexpected: {', '.join(sorted(self._left)[:5])}")
-
-
-def _description(recipe: Recipe, weights: _Weights, source: list[str], target: list[str]) -> Any:
+def _description(recipe: Recipe, weights: Weights, source: list[str], target: list[str]) -> Any:
     o: Any = recipe.model
     specs = _specs()
     if isinstance(o, TransformerOptions):
@@ -152,7 +111,7 @@ def _description(recipe: Recipe, weights: _Weights, source: list[str], target: l
     return _configured(spec, recipe)
 
 
-def _encoder(recipe: Recipe, weights: _Weights, source: list[str]) -> Any:
+def _encoder(recipe: Recipe, weights: Weights, source: list[str]) -> Any:
     """BERT's blocks without its head, for which CTranslate2 has no word, but for the first layer of one that pools."""
     o: Any = recipe.model
     specs = _specs()
@@ -179,7 +138,7 @@ def _encoder(recipe: Recipe, weights: _Weights, source: list[str]) -> Any:
 
 def _options(o: BlockOptions) -> dict[str, Any]:
     """What encoders and decoders have in common."""
-    d, heads = _head_widths(o)[0], o.kv_heads or o.heads
+    d, heads = o.head_widths[0], o.kv_heads or o.heads
     rotary = {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": o.rotary_base} if o.positions == "rotary" else {}
     return {
         "pre_norm": o.norm == "pre",
@@ -202,7 +161,7 @@ def _configured(spec: Any, recipe: Recipe) -> Any:
     return spec
 
 
-def _stack(spec: Any, name: str, o: Any, vocabulary: int, weights: _Weights, table: str = "") -> None:
+def _stack(spec: Any, name: str, o: Any, vocabulary: int, weights: Weights, table: str = "") -> None:
     """An embedding and its blocks."""
     embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
     embeddings.weight = weights(table or f"{name}.embed.token.weight", vocabulary, o.width)
@@ -213,7 +172,7 @@ def _stack(spec: Any, name: str, o: Any, vocabulary: int, weights: _Weights, tab
         spec.position_encodings.encodings = weights(f"{name}.embed.position", o.max_length, o.width)
     if o.norm == "pre":
         _norm(spec.layer_norm, f"{name}.norm", o, weights)
-    d = _head_widths(o)[0]
+    d = o.head_widths[0]
     queries, keys = o.heads * d, (o.kv_heads or o.heads) * d
     for i, layer in enumerate(spec.layer):
         block = f"{name}.{i}"
@@ -234,22 +193,18 @@ def _stack(spec: Any, name: str, o: Any, vocabulary: int, weights: _Weights, tab
         _norm(layer.ffn.layer_norm, f"{block}.norm3", o, weights)
 
 
-def _norm(spec: Any, name: str, o: BlockOptions, weights: _Weights) -> None:
+def _norm(spec: Any, name: str, o: BlockOptions, weights: Weights) -> None:
     spec.gamma = weights(f"{name}.weight", o.width)
     if o.norm_kind == "layer":
         spec.beta = weights(f"{name}.bias", o.width) if o.bias else np.zeros(o.width, np.float32)
 
 
-def _linear(spec: Any, names: list[str], outputs: list[int], inputs: int, bias: bool, weights: _Weights) -> None:
+def _linear(spec: Any, names: list[str], outputs: list[int], inputs: int, bias: bool, weights: Weights) -> None:
     """One matrix product for several."""
     sized = list(zip(names, outputs, strict=True))
     spec.weight = np.concatenate([weights(f"{name}.weight", size, inputs) for name, size in sized])
     if bias:
         spec.bias = np.concatenate([weights(f"{name}.bias", size) for name, size in sized])
-
-
-def _head_widths(o: BlockOptions) -> tuple[int, int]:
-    return o.key_width or o.width // o.heads, o.value_width or o.width // o.heads
 
 
 def _specs() -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from glassformer.arrays import Unfit, read_weights
 from glassformer.errors import UserError
-from glassformer.interop.ctranslate2 import FILES, PRECISIONS, Unfit, convert, library, obstacles, read_weights
+from glassformer.interop.ctranslate2 import FILES, PRECISIONS, convert, library, obstacles
 from glassformer.interop.folders import check_free, folder_aside
 from glassformer.options import Recipe
 from glassformer.tasks import registry

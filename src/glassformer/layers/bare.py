@@ -21,6 +21,7 @@ from glassformer.layers.cache import Cache, Sources
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.products import Product, product
+from glassformer.layers.trails import Trails
 
 MANY = 32  # heads of all rows, from which on they are multiplied in one batch
 SMALL = 20_000_000  # weights that may be kept a second time, turned, and large matrices a third time, packed
@@ -202,7 +203,7 @@ class BareStack:
             x = block.read(x, len(ids), bias)
         return (self.norm(x) if self.norm else x).view(*ids.shape, -1)
 
-    def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache:
+    def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Cache | Trails:
         """What is known before a step: what the blocks have remembered, if anything, and all of the memory (N, S, D)."""
         assert (memory is None) == (self.blocks[0].cross is None)
         sources = None
@@ -213,9 +214,9 @@ class BareStack:
         own = self.blocks[0].own
         return Cache.empty((len(self.blocks), rows, own.kv_heads), (own.d_k, own.d_v), self.embed.token, sources)
 
-    def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+    def step(self, ids: Tensor, cache: Cache | Trails) -> tuple[Tensor, Cache | Trails]:
         """ids (B) → the logits (B, V), and what is known then."""
-        assert self.output is not None
+        assert self.output is not None and isinstance(cache, Cache)
         x = self.embed(ids, cache.length)
         cache = cache.longer()
         known, bias = (cache.sources.known, cache.sources.bias) if cache.sources else (itertools.repeat(None), None)

@@ -1,15 +1,14 @@
 """Products of matrices by the library that NumPy brings (OpenBLAS), which can also add them to what is there already."""
 
 import ctypes
-import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy  # noqa: F401 (brings it)
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
+
+from glassformer.layers.threads import libraries
 
 _ROWS, _AS_IS, _TURNED = 101, 111, 112  # cblas.h: rows lie one after another; a matrix is taken as it is, or turned
 
@@ -43,39 +42,6 @@ def _laid(x: Tensor) -> tuple[Tensor, int, int]:
     if not x.is_contiguous() and x.t().is_contiguous():
         return x, _TURNED, max(x.size(0), 1)
     return x.contiguous(), _AS_IS, max(x.size(1), 1)
-
-
-@cache
-def libraries() -> list[Any]:
-    """What NumPy multiplies with, as threadpoolctl knows it."""
-    found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
-    own = [library for library in found if "numpy" in library.filepath]  # PyTorch may have brought another
-    return own or found
-
-
-def threads() -> list[int]:
-    """How many NumPy multiplies with, of each library."""
-    return [library.get_num_threads() for library in libraries()]
-
-
-def set_threads(*counts: int) -> None:
-    """Sets them, one number for each library or one for all, in the whole process."""
-    for setter, count in zip(_setters(), itertools.cycle(counts), strict=False):
-        setter(count)
-
-
-@cache
-def _setters() -> list[Callable[[int], Any]]:
-    """OpenBLAS's own where its threads are its own: threadpoolctl takes ten times as long to ask it, and newer ones hear nobody
-    but the thread that came first."""
-    return [_own_setter(library) or library.set_num_threads for library in libraries()]
-
-
-def _own_setter(library: Any) -> Callable[[int], Any] | None:
-    if library.internal_api != "openblas" or library.threading_layer != "pthreads":
-        return None
-    names = (f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "_64", ""))
-    return next((found for name in names if (found := getattr(ctypes.CDLL(library.filepath), name, None))), None)
 
 
 @cache

@@ -1,18 +1,14 @@
 """The key/value cache of a decoder that goes through its weights alone: what all its blocks remember, in one tensor."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.layers.attention import KeyValues
 from glassformer.layers.block import BlockState
 
 ROOM = 32  # tokens that there is room for at first
-Numbers = NDArray[np.int32]
 
 
 class Sources:
@@ -21,10 +17,6 @@ class Sources:
     def __init__(self, known: tuple[KeyValues, ...], bias: Tensor | None = None) -> None:
         self.known = known  # of each block, (N, K, S, ·)
         self.bias = bias  # (N, 1, 1, S), −∞ where nobody may look
-        self.addresses: Any = None  # of the same, for layers/compiled.c
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "addresses": None}  # a copy has others
 
     def reorder(self, index: Tensor) -> "Sources":
         bias = None if self.bias is None else self.bias.index_select(0, index)
@@ -98,56 +90,3 @@ class Cache:
         both = self.room.both.narrow(3, 0, self.length)
         k, v = both.split_with_sizes((self.d_k, both.size(4) - self.d_k), 4)
         return zip(k.unbind(), v.unbind(), strict=True)
-
-
-class Trails(Cache):
-    """The same for layers/compiled.c, which finds the keys of each token by the slot where they stand: rows that are reordered,
-    as beams are at every step, copy numbers of slots and not keys. Sources stay as they are, and each row knows its own."""
-
-    def __init__(self, room: Room, length: int, d_k: int, sources: Sources | None, slots: Numbers, looked_at: Numbers) -> None:
-        super().__init__(room, length, d_k, sources)
-        self.slots = slots  # (B, size), of each token of a row; there may be more of them than rows
-        self.looked_at = looked_at  # (B)
-
-    @classmethod
-    def beginning(cls, cache: Cache) -> "Trails":
-        """What has been remembered so far, of each row in a slot of its own."""
-        rows = cache.room.both.size(1)
-        sources = len(cache.sources.known[0].k) if cache.sources else rows
-        if rows % sources:
-            raise ValueError(f"{rows} rows cannot share {sources} sources")
-        looked_at = np.arange(rows, dtype=np.int32) // (rows // sources)
-        return cls(cache.room, cache.length, cache.d_k, cache.sources, _own_slots(rows, cache.room), looked_at)
-
-    def blocks(self) -> tuple[BlockState, ...]:
-        rows = torch.from_numpy(self.looked_at).long()
-        sources = self.sources.reorder(rows) if self.sources else None
-        return Cache(self._gathered(0), self.length, self.d_k, sources).blocks()
-
-    def longer(self) -> "Trails":
-        """With one token more, which is still to be written: that of row i to slot i."""
-        room, slots, length = self.room, self.slots, self.length
-        rows = len(slots)
-        if room.used != length or room.both.size(3) == length or rows > room.both.size(1):
-            room = self._gathered(max(ROOM, length // 2))
-            slots = _own_slots(rows, room)
-        room.used = length + 1
-        slots[:, length] = np.arange(rows, dtype=np.int32)
-        return Trails(room, length + 1, self.d_k, self.sources, slots, self.looked_at)
-
-    def reorder(self, index: Tensor, sources: Tensor | None = None) -> "Trails":
-        """That whose row i is this one's row index[i]; of the sources always all."""
-        rows = index.numpy()
-        return Trails(self.room, self.length, self.d_k, self.sources, self.slots[rows], self.looked_at[rows])
-
-    def _gathered(self, more: int) -> Room:
-        """Row by row, and memory for more tokens."""
-        both, length = self.room.both, self.length
-        found = both.new_empty(both.size(0), len(self.slots), both.size(2), length + more, both.size(4))
-        slots = torch.from_numpy(self.slots[:, :length]).long()
-        found[:, :, :, :length] = both[:, slots, :, torch.arange(length)].permute(2, 0, 3, 1, 4)  # from (B, T, L, K, ·)
-        return Room(found, length)
-
-
-def _own_slots(rows: int, room: Room) -> Numbers:
-    return np.arange(rows, dtype=np.int32)[:, None].repeat(room.both.size(3), 1)

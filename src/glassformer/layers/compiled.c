@@ -45,8 +45,8 @@ typedef struct {
 } Stack;
 
 typedef struct {
-    const float *k, *v;             /* the first of the keys (N, K, S, d_k) and values (N, K, S, d_v) of N sources */
-    int64_t k_steps[3], v_steps[3]; /* from one source, head and place to the next */
+    const float *both; /* keys beside values of N sources (N, S, K, d_k + d_v) */
+    int64_t steps[3];  /* from one source, head and place to the next */
 } Source;
 
 typedef struct {
@@ -77,6 +77,7 @@ typedef struct {
 
 /* Sixteen numbers at a time: GCC and Clang make of them what the processor has. Without such vectors PyTorch computes. */
 #define LANES 16
+#define PANEL (4 * LANES)
 #define ANYWHERE __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef float Lanes ANYWHERE;
 typedef int32_t Counts ANYWHERE;
@@ -130,6 +131,9 @@ int compiled_kind(int held_for) {
 /* x (B, D) gets the last states of these tokens, one of each row, or all of one source. What was wrong, or FINE. */
 int compiled_pass(const Stack *s, const int64_t *ids, const Known *known, float *x) { return FITTING(pass)(s, ids, known, x); }
 
+/* y (rows, outputs) = x W + b, W in panels. */
+void compiled_panels(const Linear *l, const float *x, int64_t rows, float *y) { FITTING(multiply_panels)(l, x, rows, y); }
+
 /* The `count` best of what may follow each of B inputs, by log softmax(x) + before, of x (B · K, V) and before (B · K): (B, count),
  * the best first. Where fewer may follow the rest have −∞. */
 void compiled_best(const float *x, const float *before, int64_t rows, int64_t width, int64_t size, int64_t count, const Rules *rules,
@@ -138,7 +142,7 @@ void compiled_best(const float *x, const float *before, int64_t rows, int64_t wi
 }
 
 /* One more whenever something else is computed, or a structure changes: what was compiled before is not called then. */
-int compiled_version(void) { return 1; }
+int compiled_version(void) { return 2; }
 
 /* How large the structures are: those of compiled.py must be alike. */
 void compiled_sizes(int64_t *sizes) {

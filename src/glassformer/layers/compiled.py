@@ -1,4 +1,4 @@
-"""What compiled.c computes where it was compiled, when this package was installed; and what is done where it was not."""
+"""What compiled.c computes, where it was compiled when this package was installed. No torch is needed for it."""
 
 import ctypes
 from ctypes import POINTER, byref, c_float, c_int32, c_int64, c_void_p, sizeof
@@ -7,11 +7,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-VERSION = 1  # of what is compiled: as in compiled.c
+VERSION = 2  # of what is compiled: as in compiled.c
+PANEL = 64  # columns: as there
 
 
 class Linear(ctypes.Structure):
@@ -39,7 +38,7 @@ class Stack(ctypes.Structure):
 
 
 class Source(ctypes.Structure):
-    _fields_ = (("k", c_void_p), ("v", c_void_p), ("k_steps", c_int64 * 3), ("v_steps", c_int64 * 3))
+    _fields_ = (("both", c_void_p), ("steps", c_int64 * 3))
 
 
 class Known(ctypes.Structure):
@@ -76,29 +75,53 @@ def library() -> ctypes.CDLL | None:
     if list(sizes) != list(STRUCTURES.values()):
         return None
     found.compiled_pass.argtypes = (c_void_p,) * 4
+    found.compiled_panels.argtypes = (c_void_p, c_void_p, c_int64, c_void_p)
+    found.compiled_panels.restype = None
     found.compiled_best.argtypes = (c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p)
     found.compiled_best.restype = None
     return found
 
 
 def best(
-    logits: Tensor, before: list[list[float]], count: int, never: NDArray[np.int64], eos: int, ends: NDArray[np.bool_] | None
+    logits: NDArray[np.float32],
+    before: list[list[float]],
+    count: int,
+    never: NDArray[np.int64],
+    eos: int,
+    ends: NDArray[np.bool_] | None,
 ) -> Best | None:
     """The `count` best of what may follow each of B inputs, by log p + before, of logits (B · K, V) and before (B, K). What is
-    `never` written cannot follow, and where an input `ends` (B) nothing but `eos` can. None where nothing was compiled for such
-    numbers."""
-    found = library() if logits.dtype == torch.float32 and logits.device.type == "cpu" else None
+    `never` written cannot follow, and where an input `ends` (B) nothing but `eos` can. None where nothing was compiled."""
+    found = library()
     if found is None:
         return None
-    logits, known = logits.contiguous(), np.array(before, np.float32)
-    assert logits.size(0) == known.size and count > 0
-    if not 0 <= eos < logits.size(1):
-        raise IndexError(f"end mark {eos} of a vocabulary of {logits.size(1)}")
+    logits, known = np.ascontiguousarray(logits), np.array(before, np.float32)
+    assert len(logits) == known.size and count > 0
+    if not 0 <= eos < logits.shape[1]:
+        raise IndexError(f"end mark {eos} of a vocabulary of {logits.shape[1]}")
     chosen = np.empty((len(known), count), CHOSEN)
     rules = Rules(address(never), len(never), eos, None if ends is None else address(ends))
-    sizes = *known.shape, logits.size(1), count
-    found.compiled_best(logits.data_ptr(), address(known), *sizes, byref(rules), address(chosen))
+    sizes = *known.shape, logits.shape[1], count
+    found.compiled_best(address(logits), address(known), *sizes, byref(rules), address(chosen))
     return chosen["total"], chosen["log_prob"], chosen["place"]
+
+
+class Panels:
+    """x W + b of a few rows, by a W (inputs, outputs) that is large: cut into panels, so that it is read from end to end."""
+
+    def __init__(self, weight: NDArray[np.float32], bias: NDArray[np.float32] | None) -> None:
+        inputs, self.outputs = weight.shape
+        self.kept = np.empty(weight.size, np.float32), bias
+        for i in range(0, self.outputs, PANEL):
+            panel = weight[:, i : i + PANEL]
+            self.kept[0][i * inputs :][: panel.size].reshape(panel.shape)[:] = panel
+        self.told = Linear(address(self.kept[0]), None if bias is None else address(bias), inputs, self.outputs)
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        found, y = library(), np.empty((len(x), self.outputs), np.float32)
+        assert found is not None and x.flags.c_contiguous and x.shape[1] == self.told.inputs
+        found.compiled_panels(byref(self.told), address(x), len(x), address(y))
+        return y
 
 
 def address(x: NDArray[Any]) -> int:

@@ -1,153 +1,164 @@
-"""A stack of blocks by layers/compiled.c: one token more of each row, or one short source, in one call.
+"""A stack of blocks by layers/compiled.c: one token more of each row, or one source, in one call. No torch is needed for it.
 
 Of one sentence PyTorch takes longer from a call to its kernel than the kernel takes, and a token needs a hundred of them; of many
 the attention of one query each is as many small products. What is computed is what `bare` computes, with the same weights.
 """
 
-import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int64
-from typing import Any
+from ctypes import byref
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from glassformer.layers import blas, compiled
-from glassformer.layers.bare import BareBlock, BareStack, small
-from glassformer.layers.block import Block, BlockState, Norm
-from glassformer.layers.cache import Cache, Sources, Trails
-from glassformer.layers.embedding import Embedding
-from glassformer.layers.feedforward import ACTIVATIONS
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.products import SHARED, Product, Shared, plain
+from glassformer.layers import compiled
+from glassformer.layers.threads import SHARED, Shared, set_threads
+from glassformer.layers.trails import Array, Sources, Trails
 
-SHORT = 64  # places of a source
-ORDER = {ACTIVATIONS[name]: number for number, name in enumerate(("relu", "gelu", "gelu-tanh", "silu"))}
+Ids = NDArray[np.int64]
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu")  # compiled.c's numbers of them
 WRONG = {1: "a token that is not in the vocabulary", 2: "a place beyond the model's positions"}
 
 
-def without_modules(embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> BareStack:
-    """A stack that nobody looks into. What was compiled knows single precision, and weights that are kept turned."""
-    parts = (part for part in (embedding, *blocks, norm, output) if part is not None)
-    known = compiled.library() is not None and small(blocks, output) and embedding.token.weight.is_contiguous()
-    known = known and all(plain(weight) for part in parts for weight in part.parameters())
-    return (CompiledStack if known else BareStack)(embedding, blocks, norm, output)
+@dataclass(frozen=True)
+class Map:
+    """x W + b."""
+
+    w: Array  # (inputs, outputs)
+    b: Array | None = None
+
+    def __call__(self, x: Array) -> Array:
+        y: Array = x.dot(self.w)
+        if self.b is not None:
+            y += self.b
+        return y
 
 
-class CompiledStack(BareStack):
-    """As `BareStack`."""
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm, or RMSNorm where it is not centred."""
 
-    def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: Norm | None, output: nn.Linear | None) -> None:
-        super().__init__(embedding, blocks, norm, output)
-        self.kept: list[Tensor] = []  # whose addresses stand in what follows; no parameters, which others may move
-        self.stack, self.width = self._stack(blocks, norm), self.embed.token.size(1)
-        self.one = _of_one(self.output) if self.output else None
+    weight: Array
+    bias: Array | None
+    epsilon: float
+    centred: bool
 
-    def read(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is not None or ids.size(0) != 1 or ids.size(1) > SHORT:
-            return super().read(ids, mask)
-        return self._pass(ids[0], compiled.Known(rows=ids.size(1))).unsqueeze(0)
 
-    def __deepcopy__(self, memo: Any) -> "CompiledStack":
-        return self  # it never changes
+@dataclass(frozen=True)
+class Maps:
+    """All that a block has been taught."""
 
-    def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Trails:
-        cache = super().begin(rows, blocks, memory, mask)
-        if {x.dtype for x in (cache.room.both, memory) if x is not None} != {torch.float32}:
-            raise TypeError("a state in other than single precision, for weights in single precision")
-        return Trails.beginning(cache)
+    norms: tuple[Norm | None, Norm | None, Norm | None]  # of self-attention, cross-attention, FFN
+    joined: Map  # self-attention: all queries, scaled by 1 / √d_k, then each head's keys beside its values
+    o: Map
+    q: Map | None  # cross-attention, its queries scaled as well
+    both: Map | None  # … of the memory, each head's keys beside its values
+    cross_o: Map | None
+    w1: Map
+    w2: Map
+    w3: Map | None  # SwiGLU's
 
-    def step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        assert isinstance(cache, Trails)
-        if ids.size(0) != len(cache.slots):
-            raise ValueError(f"{ids.size(0)} tokens for {len(cache.slots)} rows")
-        cache = cache.longer()
-        both, sources = cache.room.both, cache.sources
+
+@dataclass(frozen=True)
+class Form:
+    """What is no weight."""
+
+    heads: int
+    kv_heads: int
+    d_k: int
+    d_v: int
+    post: bool
+    activation: str
+    scale: float  # of tokens
+
+
+@dataclass(frozen=True)
+class Tables:
+    token: Array  # (V, D)
+    position: Array | None  # (places, D)
+    turns: tuple[Array, Array] | None  # cosines and sines (places, d_k / 2) where positions turn queries and keys
+
+
+class CompiledStack:
+    """Calls compiled.c, which is there. It never changes."""
+
+    def __init__(self, form: Form, tables: Tables, blocks: Sequence[Maps], norm: Norm | None) -> None:
+        self.form, self.blocks, self.width = form, blocks, tables.token.shape[1]
+        self.kept: list[Array] = []  # whose addresses stand in what follows
+        turns = tables.turns or (None, None)
+        places = next((len(table) for table in (tables.position, *turns) if table is not None), 0)
+        self.told = compiled.Stack(
+            (compiled.Block * len(blocks))(*(self._block(block) for block in blocks)),
+            *(len(blocks), self.width, form.heads, form.kv_heads, form.d_k, form.d_v, blocks[0].w1.w.shape[1]),
+            *(form.post, ACTIVATIONS.index(form.activation)),
+            *map(self._address, (tables.token, tables.position, *turns)),
+            *(len(tables.token), places, form.scale, self._norm(norm)),
+        )
+
+    def read(self, ids: Ids) -> Array:
+        """ids (S) of a whole source → the last states (S, D)."""
+        return self._pass(ids, compiled.Known(rows=len(ids)))
+
+    def look_up(self, memory: Array, bias: Array | None) -> Sources:
+        """What all blocks will look up in a memory (N, S, D); bias (N, S) is −∞ where nobody may look."""
+        count, length, width = memory.shape
+        rows, form = memory.reshape(-1, width), self.form
+        shape = count, length, form.kv_heads, form.d_k + form.d_v
+        return Sources([block.both(rows).reshape(shape) for block in self.blocks if block.both], bias)
+
+    def begin(self, rows: int, sources: Sources | None = None) -> Trails:
+        """Before the first token of each row."""
+        form = self.form
+        return Trails.beginning(np.empty((len(self.blocks), rows, form.kv_heads, 0, form.d_k + form.d_v), np.float32), 0, sources)
+
+    def step(self, ids: Ids, trails: Trails) -> tuple[Array, Trails]:
+        """One token of each row (B) → the last states (B, D), and what is known then."""
+        if len(ids) != len(trails.slots):
+            raise ValueError(f"{len(ids)} tokens for {len(trails.slots)} rows")
+        trails = trails.longer()
+        both, sources = trails.room.both, trails.sources
         _, slots, _, room, _ = both.shape
-        known = compiled.Known(ids.size(0), cache.length - 1, both.data_ptr(), slots, room, compiled.address(cache.slots))
+        known = compiled.Known(len(ids), trails.length - 1, compiled.address(both), slots, room, compiled.address(trails.slots))
         if sources is not None:
-            addresses = sources.addresses = sources.addresses or _addresses(sources)
-            known.sources, known.bias, known.source_length, _ = addresses
-            known.looked_at = compiled.address(cache.looked_at)
-        x = self._pass(ids, known)
-        assert self.one is not None and self.output is not None
-        return (self.one(x) if ids.size(0) == 1 else self.output(x)), cache
+            known.sources, known.bias, known.source_length = sources.told
+            known.looked_at = compiled.address(trails.looked_at)
+        return self._pass(ids, known), trails
 
-    def _pass(self, ids: Tensor, known: compiled.Known) -> Tensor:
-        """The last states (B, D) of these tokens."""
-        found, ids, tokens = compiled.library(), ids.long().contiguous(), self.embed.token
+    def _pass(self, ids: Ids, known: compiled.Known) -> Array:
+        found, x = compiled.library(), np.empty((len(ids), self.width), np.float32)
         assert found is not None
-        x = tokens.new_empty(ids.size(0), self.width)
-        self.stack.tokens = tokens.data_ptr()  # they are the model's own, which may have been moved since
-        wrong = found.compiled_pass(byref(self.stack), ids.data_ptr(), byref(known), x.data_ptr())
+        ids = np.ascontiguousarray(ids, np.int64)
+        wrong = found.compiled_pass(byref(self.told), compiled.address(ids), byref(known), compiled.address(x))
         if wrong:
             raise IndexError(WRONG[wrong]) if wrong in WRONG else MemoryError
         return x
 
     # -- what compiled.c is told, once
 
-    def _stack(self, blocks: Sequence[Block], norm: Norm | None) -> compiled.Stack:
-        own, embed, ffn = self.blocks[0].own, self.embed, blocks[0].ffn
-        rotary = own.rotary
-        tables: list[Tensor | None] = [None, None] if rotary is None else [rotary.cos, rotary.sin]
-        places = next((len(table) for table in (embed.position, *tables) if table is not None), 0)
-        return compiled.Stack(
-            (compiled.Block * len(blocks))(*(self._block(*each) for each in zip(self.blocks, blocks, strict=True))),
-            *(len(blocks), embed.token.size(1), own.heads, own.kv_heads, own.d_k, own.d_v, ffn.w1.out_features),
-            *(blocks[0].post, ORDER[ffn.activation]),
-            *(None, *map(self._address, (embed.position, *tables))),
-            *(embed.token.size(0), places, embed.scale, self._norm(norm)),
-        )
+    def _block(self, block: Maps) -> compiled.Block:
+        maps = (block.joined, block.o, block.q, block.cross_o, block.w1, block.w2, block.w3)
+        return compiled.Block((compiled.Norm * 3)(*map(self._norm, block.norms)), *map(self._linear, maps))
 
-    def _block(self, bare: BareBlock, block: Block) -> compiled.Block:
-        cross = bare.cross
-        across = (cross.q, cross.o) if cross else (None, None)
-        maps = (bare.own.joined, bare.own.o, *across, bare.w1, bare.w2, bare.w3)
-        norms = (self._norm(norm) for norm in (block.norm1, block.norm2, block.norm3))
-        return compiled.Block((compiled.Norm * 3)(*norms), *(self._linear(each) for each in maps))
-
-    def _linear(self, product: Product | None) -> compiled.Linear:
-        return (
-            compiled.Linear()
-            if product is None
-            else compiled.Linear(product.w.data_ptr(), self._address(product.bias), *product.w.shape)
-        )
+    def _linear(self, map: Map | None) -> compiled.Linear:
+        if map is None:
+            return compiled.Linear()
+        return compiled.Linear(self._address(map.w), self._address(map.b), *map.w.shape)
 
     def _norm(self, norm: Norm | None) -> compiled.Norm:
         if norm is None:
             return compiled.Norm()
-        bias = norm.bias if isinstance(norm, LayerNorm) else None
-        return compiled.Norm(self._address(norm.weight), self._address(bias), norm.epsilon, isinstance(norm, LayerNorm))
+        return compiled.Norm(self._address(norm.weight), self._address(norm.bias), norm.epsilon, norm.centred)
 
-    def _address(self, x: Tensor | None) -> int | None:
+    def _address(self, x: Array | None) -> int | None:
         if x is None:
             return None
-        x = x.detach().clone(memory_format=torch.contiguous_format)
-        assert x.dtype == torch.float32
+        if x.dtype != np.float32 or not x.flags.c_contiguous:
+            raise TypeError(f"{x.dtype} {x.shape} {x.strides}, where C reads rows of single precision")
         self.kept.append(x)
-        return x.data_ptr()
+        return compiled.address(x)
 
 
-def _addresses(sources: Sources) -> tuple[int, int | None, int, list[object]]:
-    """Where the keys and values of all blocks stand, and the bias; how many places a source has; what keeps all that alive."""
-    known = [[x if x.stride(3) == 1 else x.contiguous() for x in (each.k, each.v)] for each in sources.known]
-    steps = [[(c_int64 * 3)(*x.stride()[:3]) for x in each] for each in known]
-    found = (compiled.Source * len(known))(
-        *(compiled.Source(k.data_ptr(), v.data_ptr(), *each) for (k, v), each in zip(known, steps, strict=True))
-    )
-    bias = None if sources.bias is None else sources.bias.contiguous()
-    return ctypes.addressof(found), None if bias is None else bias.data_ptr(), known[0][0].size(2), [found, known, bias]
-
-
-def _of_one(product: Product) -> Callable[[Tensor], Tensor]:
-    """The vocabulary's, for one row: by NumPy, whose way to a product is half as long as PyTorch's, and by all cores where that
-    pays."""
-    w, bias = product.w.detach().numpy(), None if product.bias is None else product.bias.detach().clone().numpy()
-
-    def multiply(x: Tensor) -> Tensor:
-        y = x.numpy().dot(w)
-        if bias is not None:
-            y += bias
-        return torch.from_numpy(y)
-
-    return Shared(multiply, blas.set_threads, product.w.numel()) if product.w.numel() >= SHARED else multiply
+def of_one(vocabulary: Map) -> Callable[[Array], Array]:
+    """Logits of one row: NumPy's way to a product is half as long as PyTorch's; by all cores where that pays."""
+    size = vocabulary.w.size
+    return Shared(vocabulary, set_threads, size) if size >= SHARED else vocabulary

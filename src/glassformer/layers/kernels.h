@@ -40,8 +40,9 @@ INLINE Lanes NAME(exp)(Lanes x) {
 
 /* -- layers */
 
-/* Of y (rows, outputs) = x W + b, or of y += that, some columns of some rows: both numbers are known to the compiler. */
-INLINE void NAME(tile)(const Linear *l, const float *x, int rows, int64_t column, int vectors, float *y, int add) {
+/* Of y (rows, outputs) = x W + b, or of y += that, some columns of some rows: both numbers are known to the compiler. The rows of
+ * y stand `step` apart. */
+INLINE void NAME(tile)(const Linear *l, const float *x, int rows, int64_t column, int vectors, float *y, int64_t step, int add) {
     const int64_t inputs = l->inputs, outputs = l->outputs;
     const float *w = l->weight + column;
     Lanes sums[6][8];
@@ -64,33 +65,48 @@ INLINE void NAME(tile)(const Linear *l, const float *x, int rows, int64_t column
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
         for (int j = 0; j < vectors; j++) {
-            float *to = y + i * outputs + column + j * LANES;
+            float *to = y + i * step + column + j * LANES;
             if (add) sums[i][j] += NAME(load)(to);
             NAME(store)(to, sums[i][j]);
         }
 }
 
-INLINE void NAME(some_rows)(const Linear *l, const float *x, int rows, float *y, int add) {
-    const int most = SUMS / rows, vectors = most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
+INLINE void NAME(some_rows)(const Linear *l, const float *x, int rows, float *y, int64_t step, int add) {
+    const int most = SUMS / rows; /* Lanes of a row; as many as that and the columns allow */
     int64_t column = 0;
-    for (; column + vectors * LANES <= l->outputs; column += vectors * LANES) NAME(tile)(l, x, rows, column, vectors, y, add);
-    for (; column + LANES <= l->outputs; column += LANES) NAME(tile)(l, x, rows, column, 1, y, add);
+    for (; most >= 8 && column + 8 * LANES <= l->outputs; column += 8 * LANES) NAME(tile)(l, x, rows, column, 8, y, step, add);
+    for (; most >= 4 && column + 4 * LANES <= l->outputs; column += 4 * LANES) NAME(tile)(l, x, rows, column, 4, y, step, add);
+    for (; most >= 2 && column + 2 * LANES <= l->outputs; column += 2 * LANES) NAME(tile)(l, x, rows, column, 2, y, step, add);
+    for (; column + LANES <= l->outputs; column += LANES) NAME(tile)(l, x, rows, column, 1, y, step, add);
     for (; column < l->outputs; column++)
         for (int i = 0; i < rows; i++) {
             float sum = l->bias ? l->bias[column] : 0;
             for (int64_t k = 0; k < l->inputs; k++) sum += x[i * l->inputs + k] * l->weight[k * l->outputs + column];
-            y[i * l->outputs + column] = add ? y[i * l->outputs + column] + sum : sum;
+            y[i * step + column] = add ? y[i * step + column] + sum : sum;
         }
 }
 
-FUNCTION void NAME(multiply)(const Linear *l, const float *x, int64_t rows, float *y, int add) {
-    for (; rows >= 6; rows -= 6, x += 6 * l->inputs, y += 6 * l->outputs) NAME(some_rows)(l, x, 6, y, add);
+FUNCTION void NAME(multiply_apart)(const Linear *l, const float *x, int64_t rows, float *y, int64_t step, int add) {
+    for (; rows >= 6; rows -= 6, x += 6 * l->inputs, y += 6 * step) NAME(some_rows)(l, x, 6, y, step, add);
     switch (rows) {
-        case 5: NAME(some_rows)(l, x, 5, y, add); break;
-        case 4: NAME(some_rows)(l, x, 4, y, add); break;
-        case 3: NAME(some_rows)(l, x, 3, y, add); break;
-        case 2: NAME(some_rows)(l, x, 2, y, add); break;
-        case 1: NAME(some_rows)(l, x, 1, y, add); break;
+        case 5: NAME(some_rows)(l, x, 5, y, step, add); break;
+        case 4: NAME(some_rows)(l, x, 4, y, step, add); break;
+        case 3: NAME(some_rows)(l, x, 3, y, step, add); break;
+        case 2: NAME(some_rows)(l, x, 2, y, step, add); break;
+        case 1: NAME(some_rows)(l, x, 1, y, step, add); break;
+    }
+}
+
+INLINE void NAME(multiply)(const Linear *l, const float *x, int64_t rows, float *y, int add) {
+    NAME(multiply_apart)(l, x, rows, y, l->outputs, add);
+}
+
+/* The same by a W of which each PANEL columns stand for themselves, row after row: so it is read from one end to the other. */
+FUNCTION void NAME(multiply_panels)(const Linear *l, const float *x, int64_t rows, float *y) {
+    for (int64_t column = 0; column < l->outputs; column += PANEL) {
+        const int64_t left = l->outputs - column;
+        const Linear panel = {l->weight + column * l->inputs, l->bias ? l->bias + column : NULL, l->inputs, left < PANEL ? left : PANEL};
+        NAME(multiply_apart)(&panel, x, rows, y + column, l->outputs, 0);
     }
 }
 
@@ -112,12 +128,13 @@ FUNCTION void NAME(normalise)(const Norm *norm, const float *x, int64_t rows, in
 }
 
 /* z (d_v) = softmax(q Kᵀ + bias) V of one query of one head. The keys of T tokens stand some steps apart and, where they have
- * slots, so many more; the values as well. */
-FUNCTION void NAME(look)(const Stack *s, const float *q, const float *k, int64_t k_step, const float *v, int64_t v_step,
-                         const int32_t *slots, int64_t slot_step, int64_t length, const float *bias, float *scores, float *z) {
+ * slots, so many more; the values beside them. */
+FUNCTION void NAME(look)(const Stack *s, const float *q, const float *k, int64_t step, const int32_t *slots, int64_t slot_step,
+                         int64_t length, const float *bias, float *scores, float *z) {
+    const float *v = k + s->d_k;
     float most = -INFINITY;
     for (int64_t t = 0; t < length; t++) {
-        scores[t] = NAME(dot)(q, k + t * k_step + (slots ? slots[t] * slot_step : 0), s->d_k) + (bias ? bias[t] : 0);
+        scores[t] = NAME(dot)(q, k + t * step + (slots ? slots[t] * slot_step : 0), s->d_k) + (bias ? bias[t] : 0);
         most = scores[t] > most ? scores[t] : most;
     }
     if (most == -INFINITY) { /* it may look nowhere, unless there is a NaN */
@@ -137,12 +154,12 @@ FUNCTION void NAME(look)(const Stack *s, const float *q, const float *k, int64_t
     int64_t i = 0;
     for (; i + LANES <= s->d_v; i += LANES) {
         Lanes mean = {0};
-        for (int64_t t = 0; t < length; t++) mean += scores[t] * NAME(load)(v + t * v_step + (slots ? slots[t] * slot_step : 0) + i);
+        for (int64_t t = 0; t < length; t++) mean += scores[t] * NAME(load)(v + t * step + (slots ? slots[t] * slot_step : 0) + i);
         NAME(store)(z + i, mean / sum);
     }
     for (; i < s->d_v; i++) {
         float mean = 0;
-        for (int64_t t = 0; t < length; t++) mean += scores[t] * v[t * v_step + (slots ? slots[t] * slot_step : 0) + i];
+        for (int64_t t = 0; t < length; t++) mean += scores[t] * v[t * step + (slots ? slots[t] * slot_step : 0) + i];
         z[i] = mean / sum;
     }
 }
@@ -226,9 +243,9 @@ FUNCTION void NAME(look_at_own)(const Stack *s, const Known *known, int64_t l, c
             if (known->own) {
                 k = own + h / group * head;
                 const int32_t *slots = known->trails + i * known->room;
-                NAME(look)(s, q, k, both, k + s->d_k, both, slots, slot, known->length + 1, NULL, room->scores, z);
+                NAME(look)(s, q, k, both, slots, slot, known->length + 1, NULL, room->scores, z);
             } else {
-                NAME(look)(s, q, k, joined, k + s->d_k, joined, NULL, 0, known->rows, NULL, room->scores, z);
+                NAME(look)(s, q, k, joined, NULL, 0, known->rows, NULL, room->scores, z);
             }
         }
 }
@@ -239,11 +256,10 @@ FUNCTION void NAME(look_at_source)(const Stack *s, const Known *known, int64_t l
     for (int64_t i = 0; i < known->rows; i++)
         for (int64_t h = 0; h < s->heads; h++) {
             const int64_t n = known->looked_at[i], g = h / (s->heads / s->kv_heads), place = i * s->heads + h;
-            const float *k = source->k + n * source->k_steps[0] + g * source->k_steps[1];
-            const float *v = source->v + n * source->v_steps[0] + g * source->v_steps[1];
+            const float *k = source->both + n * source->steps[0] + g * source->steps[1];
             const float *bias = known->bias ? known->bias + n * known->source_length : NULL;
-            NAME(look)(s, room->joined + place * s->d_k, k, source->k_steps[2], v, source->v_steps[2], NULL, 0, known->source_length,
-                       bias, room->scores, room->z + place * s->d_v);
+            NAME(look)(s, room->joined + place * s->d_k, k, source->steps[2], NULL, 0, known->source_length, bias, room->scores,
+                       room->z + place * s->d_v);
         }
 }
 

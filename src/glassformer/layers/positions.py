@@ -1,7 +1,5 @@
 """How a model knows the order of tokens: added sinusoids (the paper's), added learned vectors, or rotated queries and keys."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -24,10 +22,8 @@ class Rotary(nn.Module):
 
     def __init__(self, length: int, d_k: int, base: float = 10_000.0) -> None:
         super().__init__()
-        rate = torch.exp(torch.arange(0, d_k, 2, dtype=torch.float64) * (-math.log(base) / d_k))
-        angle = torch.arange(length, dtype=torch.float64).unsqueeze(1) * rate  # (length, d_k / 2)
-        self.register_buffer("cos", angle.cos().float(), persistent=False)
-        self.register_buffer("sin", angle.sin().float(), persistent=False)
+        for name, table in zip(("cos", "sin"), tables.turns(length, d_k, base), strict=True):
+            self.register_buffer(name, torch.from_numpy(table), persistent=False)  # (length, d_k / 2)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, H, T, d_k), its first token at position `start`."""

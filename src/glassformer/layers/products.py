@@ -1,23 +1,14 @@
 """x W + b, as fast as the libraries at hand can: for many rows in training, for few in decoding."""
 
-import time
-from collections.abc import Callable
-from contextvars import ContextVar
-
 import torch
 from torch import Tensor, nn
 
 from glassformer.layers import blas, one_dnn
+from glassformer.layers.threads import Shared
 from glassformer.processor import mkl_behind
 
 LARGE = 130_000  # weights of a matrix, from which on it pays to have it packed
 MOST = 64  # rows, up to which it does
-SHARED = 500_000  # weights, from which on a row is worth sharing
-LATE = (1.5e-3, 5e-10, 5e-11)  # seconds, for each weight, for each of its rows: who takes longer has waited for a busy core
-MOST_CORES = 4  # that share one
-ALONE = (16, 1024)  # products after that which are not shared: the fewest, the most
-
-cores: ContextVar[int] = ContextVar("cores", default=1)  # that may share a large product, where all else is left to one
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
@@ -70,36 +61,6 @@ class Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.mm(x, self.w) if self.bias is None else torch.addmm(self.bias, x, self.w)
-
-
-class Shared:
-    """Multiplication of a few rows by a large matrix, shared by up to MOST_CORES cores: on two it takes half the time while they
-    have nothing else to do.
-
-    A product that comes late has waited for a core that is busy with something else. Then one core multiplies alone for a while:
-    twice as long each time, and half as long after each product that came in time.
-    """
-
-    def __init__(self, multiply: Callable[[Tensor], Tensor], set_threads: Callable[[int], None], weights: int) -> None:
-        self.multiply, self.set_threads, self.weights = multiply, set_threads, weights
-        self.alone, self.next = 0, ALONE[0]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        threads = min(cores.get(), MOST_CORES)
-        if threads == 1 or self.alone:
-            self.alone = max(0, self.alone - 1)
-            return self.multiply(x)
-        began = time.perf_counter()
-        self.set_threads(threads)
-        try:
-            return self.multiply(x)
-        finally:
-            self.set_threads(1)
-            first, weight, row = LATE
-            if time.perf_counter() - began > first + self.weights * (weight + x.size(0) * row):
-                self.alone, self.next = self.next, min(2 * self.next, ALONE[1])
-            else:
-                self.next = max(self.next // 2, ALONE[0])
 
 
 class Packed(Product):

@@ -6,6 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def turns(length: int, d_k: int, base: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Cosines and sines (length, d_k / 2) of the angles by which rotary positions turn: pos / base^(2i/d_k)."""
+    rate = np.exp(np.arange(0, d_k, 2, dtype=np.float64) * (-math.log(base) / d_k))
+    angle = np.arange(length, dtype=np.float64)[:, None] * rate
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
 def sinusoids(length: int, width: int) -> NDArray[np.float32]:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), as (length, D).
 

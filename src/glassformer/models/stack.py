@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from glassformer.layers.attention import Attention
 from glassformer.layers.bare import BareStack
 from glassformer.layers.block import Block, BlockState
-from glassformer.layers.cache import Cache, Trails
-from glassformer.layers.compiled_stack import without_modules
+from glassformer.layers.cache import Cache
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import FeedForward
 from glassformer.layers.norm import normalisation
 from glassformer.layers.positions import Rotary
+from glassformer.layers.trails import Trails
+from glassformer.layers.without_modules import blocks_of, without_modules
 from glassformer.options import BertOptions, BlockOptions, TransformerOptions
 from glassformer.trace import traced
 
@@ -36,12 +37,12 @@ class State:
     length: int = 0  # tokens read so far
     sharing: int = 1  # B / N
     bare: BareStack | None = None  # the decoder without its modules
-    cache: Cache | None = None  # what it has remembered in place of its blocks
+    cache: Cache | Trails | None = None  # what it has remembered in place of its blocks
 
     def reorder(self, index: Tensor) -> "State":
         """The state whose row i is this one's row index[i]."""
         if isinstance(self.cache, Trails):  # each row of which knows its source
-            return State(self.memory, self.memory_mask, (), self.length, 1, self.bare, self.cache.reorder(index))
+            return State(self.memory, self.memory_mask, (), self.length, 1, self.bare, self.cache.reorder(index.numpy()))
         if self.memory is None:
             return self._of(index, None, 1)
         if len(self.memory) == 1:
@@ -52,9 +53,11 @@ class State:
 
     def apart(self) -> "State":
         """The same for modules: each block remembers for itself, and every row has an encoded source of its own."""
-        state = self if self.cache is None else replace(self, blocks=self.cache.blocks(), cache=None)
         if isinstance(self.cache, Trails):
-            return state._looking_at(torch.from_numpy(self.cache.looked_at).long())
+            assert self.bare is not None
+            blocks = blocks_of(self.cache, self.bare.blocks[0].own.d_k)
+            return replace(self, blocks=blocks, cache=None)._looking_at(torch.from_numpy(self.cache.looked_at).long())
+        state = self if self.cache is None else replace(self, blocks=self.cache.blocks(), cache=None)
         if state.memory is None or state.sharing == 1:
             return state
         rows = torch.arange(len(state.memory) * state.sharing)
@@ -73,7 +76,7 @@ class State:
         if sources is not None and memory is not None:
             memory, mask = memory.index_select(0, sources), None if mask is None else mask.index_select(0, sources)
         blocks = tuple(block.reorder(index, sources) for block in self.blocks)
-        cache = None if self.cache is None else self.cache.reorder(index, sources)
+        cache = self.cache.reorder(index, sources) if isinstance(self.cache, Cache) else None
         return State(memory, mask, blocks, self.length, sharing, self.bare, cache)
 
 

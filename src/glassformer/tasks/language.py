@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.decoding.cores import numpy_alone
 from glassformer.decoding.sampling import discourage, distribution, draw
 from glassformer.decoding.search import walk, with_log_probs
 from glassformer.errors import UserError
 from glassformer.layers.cross_entropy import linear_cross_entropy
+from glassformer.layers.threads import numpy_alone
 from glassformer.models.gpt import GPT
 from glassformer.models.rnn import RecurrentLanguage
 from glassformer.options import GenerationOptions, GPTOptions, Recipe, RnnOptions, TextData

@@ -1,7 +1,6 @@
 """Translation: any text → text. How pairs become tensors, what the loss is, what the answer is."""
 
 import hashlib
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -117,14 +116,11 @@ class Translate(Translator, Task):
     def _decode(self, sources: list[Ids], options: DecodingOptions, sampling: Sampling | None) -> list[list[Hypothesis]]:
         limits = self.limits(sources, options)
         state = self.model.start(pad(sources, self.source.pad))
+        if sampling is None:
+            return search.find(self.model, state, limits, options)
+        seeds = [_seed(sampling.seed, ids) for ids in sources]
         penalty = options.length_penalty
-        if sampling is not None:
-            seeds = [_seed(sampling.seed, ids) for ids in sources]
-            found = search.sample(self.model, state, limits, seeds=seeds, sampling=sampling, length_penalty=penalty)
-            return _finite(found)
-        if options.beam == 1:
-            return _finite(search.greedy(self.model, state, limits, length_penalty=penalty))
-        return search.beam(self.model, state, limits, width=options.beam, length_penalty=penalty, wanted=options.wanted)
+        return search.finite(search.sample(self.model, state, limits, seeds=seeds, sampling=sampling, length_penalty=penalty))
 
     # -- looking inside
 
@@ -193,11 +189,6 @@ class Translate(Translator, Task):
             if trace and looked is not None
             else None,
         }
-
-
-def _finite(found: list[Hypothesis]) -> list[list[Hypothesis]]:
-    """One for each source; none where the model's numbers are not finite, as of a beam."""
-    return [[h] if math.isfinite(h.score) else [] for h in found]
 
 
 def _seed(seed: int, source: Ids) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.decoding.cores import numpy_alone, one_core
+from glassformer.decoding.cores import one_core
 from glassformer.layers import by_hand
 from glassformer.layers.convolution import BatchNorm
 from glassformer.layers.dropout import drawing
+from glassformer.layers.threads import numpy_alone
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Task
 

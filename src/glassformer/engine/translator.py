@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NEARLY_NONE = 1e-9  # as good as no length penalty; with none, CTranslate2 has another rule for when to end
 GREEDY = {"float32": (3072, 128), "int8": (1024, 128)}  # tokens of the sources that are searched together: at most, at least
-BEAMS = {"float32": (8192, 2000), "int8": (4096, 640)}  # … of all beams
+BEAMS = {"float32": (6144, 1000), "int8": (4096, 640)}  # … of all beams
 SCORED = 1536  # of what is read once more for its score
 AHEAD = 3  # batches that are begun, of each core
 Found = list[Hypothesis]

@@ -1,15 +1,12 @@
 """Both cores: each goes its own way through some of the sentences, instead of all cores sharing every small operation."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import TypeVar
 
 import torch
 
-from glassformer.layers.threads import cores, numpy_alone
-from glassformer.memory import keep_memory
+from glassformer.layers.threads import cores, each_its_own, numpy_alone
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,19 +30,8 @@ def one_core() -> Iterator[None]:
 def spread(work: Callable[[T], R], parts: Sequence[T]) -> Iterator[tuple[int, R]]:
     """The results of all parts as they are done, each with its number; as many at a time as PyTorch has threads."""
     count = min(torch.get_num_threads(), len(parts))
-    if len(parts) > 1:
-        keep_memory()
     if count < 2:
         with one_core():
-            yield from ((i, work(part)) for i, part in enumerate(parts))
-        return
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-    with numpy_alone():
-        try:
-            going = {pool.submit(copy_context().run, work, part): i for i, part in enumerate(parts)}
-            while going:
-                done, _ = wait(going, return_when=FIRST_COMPLETED)
-                for each in done:
-                    yield going.pop(each), each.result()
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C nothing new begins
+            yield from each_its_own(work, parts, 1)
+    else:
+        yield from each_its_own(work, parts, count, torch.set_num_threads, 1)

@@ -13,11 +13,11 @@ from glassformer.decoding import search
 from glassformer.decoding.state import Hypothesis
 from glassformer.engine import kept
 from glassformer.layers import compiled, tables
-from glassformer.layers.compiled_stack import CompiledStack, Form, Ids, Map, Maps, Norm, Tables, of_one
-from glassformer.layers.threads import cores, numpy_alone
+from glassformer.layers.compiled_stack import CompiledStack, Form, Ids, Map, Maps, Norm, Tables, Vocabulary
+from glassformer.layers.threads import cores, each_its_own
 from glassformer.layers.trails import Trails
 from glassformer.options import DecodingOptions, PairData, Recipe, TransformerOptions
-from glassformer.tasks.translator import Translator, load_tokenizers
+from glassformer.tasks.translator import Translator, batches_of, load_tokenizers
 
 if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
@@ -37,19 +37,22 @@ class CompiledTranslator(Translator):
         self, sources: dict[int, list[int]], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
         assert sampling is None
-        for row, ids in sources.items():
-            limits = self.limits([ids], options)
-            with numpy_alone():
-                before = cores.set(kept.cores())
-                try:
-                    found = search.find(self.model, self.model.start(ids), limits, options)
-                finally:
-                    cores.reset(before)
-            yield [row], found
+        batches, count = batches_of(sources, batch_tokens // options.beam, kept.cores()), kept.cores()
+
+        def solve(rows: list[int]) -> list[list[Hypothesis]]:
+            ids = [sources[i] for i in rows]
+            before = cores.set(count if len(batches) == 1 else 1)  # a product is shared where no other batch is computed
+            try:
+                return search.find(self.model, self.model.start(ids), self.limits(ids, options), options)
+            finally:
+                cores.reset(before)
+
+        for number, found in each_its_own(solve, batches, count):
+            yield batches[number], found
 
 
 class CompiledTransformer:
-    """models/transformer.py, for one source at a time."""
+    """models/transformer.py, which decodes."""
 
     numbers = staticmethod(np.array)
 
@@ -61,17 +64,24 @@ class CompiledTransformer:
         self.decoder = _stack(o, weights, "decoder", tokens, o.decoder_layers)
         output = weights("output.weight", target_size, o.width) if o.tie == "none" else tokens
         bias = weights("output.bias", target_size) if o.output_bias else None
-        self.one, self.few = of_one(Map(output.T, bias)), compiled.Panels(output.T, bias)
+        self.logits = Vocabulary(output, bias)
         weights.check_all_taken()
 
-    def start(self, source: list[int]) -> Trails:
-        memory = self.encoder.read(np.array(source))
-        return self.decoder.begin(1, self.decoder.look_up(memory[None], None))
+    def start(self, sources: list[list[int]]) -> Trails:
+        memories, bias = [self.encoder.read(np.array(source)) for source in sources], None
+        lengths = [len(each) for each in sources]
+        memory = np.zeros((len(sources), max(lengths), self.encoder.width), np.float32)
+        for row, each in zip(memory, memories, strict=True):
+            row[: len(each)] = each
+        if min(lengths) < max(lengths):
+            real = np.arange(max(lengths)) < np.array(lengths)[:, None]
+            bias = np.where(real, np.float32(0), np.float32(-np.inf))
+        return self.decoder.begin(len(sources), self.decoder.look_up(memory, bias))
 
     def step(self, ids: Ids, state: Trails) -> tuple[Array, Trails]:
         """The token each row ends in (B) → logits of the next (B, V), and what is known after reading it."""
         x, state = self.decoder.step(ids, state)
-        return (self.one if len(x) == 1 else self.few)(x), state
+        return self.logits(x), state
 
 
 def obstacles(recipe: Recipe) -> list[str]:

@@ -4,7 +4,7 @@ Of one sentence PyTorch takes longer from a call to its kernel than the kernel t
 the attention of one query each is as many small products. What is computed is what `bare` computes, with the same weights.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
 
@@ -158,7 +158,14 @@ class CompiledStack:
         return compiled.address(x)
 
 
-def of_one(vocabulary: Map) -> Callable[[Array], Array]:
-    """Logits of one row: NumPy's way to a product is half as long as PyTorch's; by all cores where that pays."""
-    size = vocabulary.w.size
-    return Shared(vocabulary, set_threads, size) if size >= SHARED else vocabulary
+class Vocabulary:
+    """Logits x Wᵀ + b (B, V) of W (V, D). One row is NumPy's, by all cores where that pays; more are C's, by W in panels."""
+
+    def __init__(self, weight: Array, bias: Array | None) -> None:
+        one = Map(weight.T, bias)
+        self.one = Shared(one, set_threads, weight.size) if weight.size >= SHARED else one
+        self.few = compiled.Panels(weight.T, bias)
+
+    def __call__(self, x: Array) -> Array:
+        logits: Array = (self.one if len(x) == 1 else self.few)(x)
+        return logits

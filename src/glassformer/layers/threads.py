@@ -3,16 +3,21 @@
 import ctypes
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy  # noqa: F401 (brings the library it multiplies with)
 from threadpoolctl import ThreadpoolController
 
+from glassformer.memory import keep_memory
+
+T = TypeVar("T")
+R = TypeVar("R")
 SHARED = 500_000  # weights, from which on a row is worth sharing
 LATE = (1.5e-3, 5e-10, 5e-11)  # seconds, for each weight, for each of its rows: who takes longer has waited for a busy core
 MOST_CORES = 4  # that share one
@@ -85,6 +90,28 @@ class _Limit:
 
 
 _limit = _Limit()
+
+
+def each_its_own(
+    work: Callable[[T], R], parts: Sequence[T], count: int, begin: Callable[..., object] | None = None, *told: Any
+) -> Iterator[tuple[int, R]]:
+    """The results of all parts as they are done, each with its number, by so many threads, each of which begins so. NumPy's
+    products take one each."""
+    if len(parts) > 1:
+        keep_memory()
+    with numpy_alone():
+        if count < 2 or len(parts) < 2:
+            yield from ((i, work(part)) for i, part in enumerate(parts))
+            return
+        pool = ThreadPoolExecutor(count, initializer=begin, initargs=told)
+        try:
+            going = {pool.submit(copy_context().run, work, part): i for i, part in enumerate(parts)}
+            while going:
+                done, _ = wait(going, return_when=FIRST_COMPLETED)
+                for each in done:
+                    yield going.pop(each), each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C nothing new begins
 
 
 class Shared:

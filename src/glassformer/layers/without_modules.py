@@ -13,7 +13,7 @@ from glassformer.layers.bare import BareBlock, BareStack, small
 from glassformer.layers.block import Block, BlockState
 from glassformer.layers.block import Norm as NormModule
 from glassformer.layers.cache import Cache
-from glassformer.layers.compiled_stack import CompiledStack, Form, Map, Maps, Norm, Tables, of_one
+from glassformer.layers.compiled_stack import CompiledStack, Form, Map, Maps, Norm, Tables, Vocabulary
 from glassformer.layers.embedding import Embedding
 from glassformer.layers.feedforward import ACTIVATIONS
 from glassformer.layers.norm import LayerNorm
@@ -37,7 +37,7 @@ class InC(BareStack):
     """A `BareStack` whose steps are C's, and so are short sources that come alone."""
 
     def __init__(self, embedding: Embedding, blocks: Sequence[Block], norm: NormModule | None, output: nn.Linear | None) -> None:
-        super().__init__(embedding, blocks, norm, output)
+        super().__init__(embedding, blocks, norm, None)
         own = self.blocks[0].own
         form = Form(own.heads, own.kv_heads, own.d_k, own.d_v, blocks[0].post, _name(blocks[0]), self.embed.scale)
         turns = None if own.rotary is None else (_copied(own.rotary.cos), _copied(own.rotary.sin))
@@ -45,7 +45,8 @@ class InC(BareStack):
         tables = Tables(_shared(self.embed.token), position, turns)
         maps = [_maps(*each) for each in zip(self.blocks, blocks, strict=True)]
         self.stack = CompiledStack(form, tables, maps, _norm(norm))
-        self.one = of_one(_map(self.output)) if self.output else None
+        if output is not None:
+            self.logits = Vocabulary(_shared(output.weight), None if output.bias is None else _copied(output.bias))
 
     def __deepcopy__(self, memo: Any) -> "InC":
         return self  # it never changes
@@ -66,9 +67,9 @@ class InC(BareStack):
         return Trails.beginning(both, both.shape[3], sources)
 
     def step(self, ids: Tensor, cache: Cache | Trails) -> tuple[Tensor, Trails]:
-        assert isinstance(cache, Trails) and self.one is not None and self.output is not None
+        assert isinstance(cache, Trails)
         x, trails = self._where_tokens_are().step(ids.numpy(), cache)
-        return (torch.from_numpy(self.one(x)) if len(x) == 1 else self.output(torch.from_numpy(x))), trails
+        return torch.from_numpy(self.logits(x)), trails
 
     def _where_tokens_are(self) -> CompiledStack:
         """The table is the model's own, which may have been moved since."""

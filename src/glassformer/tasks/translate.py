@@ -22,12 +22,9 @@ from glassformer.options import DecodingOptions, PairData, Recipe, RnnOptions, T
 from glassformer.tasks import tokens
 from glassformer.tasks.batch import Rows
 from glassformer.tasks.task import Ids, Task, pad
-from glassformer.tasks.translator import Translation, Translator, by_budget, load_tokenizers, save_tokenizers
+from glassformer.tasks.translator import Translation, Translator, batches_of, load_tokenizers, save_tokenizers
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Edit, Token, Trace, run
-
-SHARES = 4  # batches a core at least, so that none waits long for the other
-LEAST = 800  # tokens of a batch that is worth a core of its own
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,7 @@ class Translate(Translator, Task):
     def decode_all(
         self, sources: dict[int, Ids], options: DecodingOptions, sampling: Sampling | None, batch_tokens: int
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        share = sum(map(len, sources.values())) // (SHARES * torch.get_num_threads())
-        budget = max(1, min(batch_tokens // options.beam, max(share, LEAST)))
-        order = sorted(sources, key=lambda i: len(sources[i]))
-        batches = list(by_budget(order, sources, budget))[::-1]  # the longest first
+        batches = batches_of(sources, batch_tokens // options.beam, torch.get_num_threads())
 
         def solve(rows: list[int]) -> list[list[Hypothesis]]:
             return self._decode([sources[i] for i in rows], options, sampling)

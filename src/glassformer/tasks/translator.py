@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 Ids = list[int]
+SHARES = 4  # batches a core at least, so that none waits long for the other
+LEAST = 800  # tokens of a batch that is worth a core of its own
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,13 @@ class Translator(ABC):
     def longest(self, source: Ids, options: DecodingOptions) -> int:
         """How long the translation of this source may become."""
         return min(options.max_length or 2 * len(source) + 10, self.recipe.model.max_length - 1)
+
+
+def batches_of(sources: dict[int, Ids], most: int, cores: int) -> list[list[int]]:
+    """Rows in batches of at most so many tokens, padding counted; the longest first, and some for each core."""
+    share = sum(map(len, sources.values())) // (SHARES * cores)
+    order = sorted(sources, key=lambda i: len(sources[i]))
+    return list(by_budget(order, sources, max(1, min(most, max(share, LEAST)))))[::-1]
 
 
 def by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:

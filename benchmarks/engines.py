@@ -1,12 +1,11 @@
 """Glassformer as `glassformer translate` has it where CTranslate2 is installed, beside CTranslate2 called directly on the same
 weights, text in and text out.
 
-In single precision `--engine auto` decides: CTranslate2 in batches, one by one what was compiled from layers/compiled.c. In eight
-bits it is CTranslate2 either way. CTranslate2 itself is called with its own batching in three
-sizes, on all cores; one by one with all cores at each sentence (four at most, its default), and with one. Options make its search
-ours: a patience of 2, the end mark counted in the length. It is checked that 99 of 100 answers are the same. Each works in a
-process of its own, so that the threads of one do not stand in the other's way, and without PyTorch, as `glassformer translate`
-does.
+In single precision `--engine auto` decides, which is what was compiled from layers/compiled.c; in eight bits it is CTranslate2.
+CTranslate2 itself is called with its own batching in three sizes, on all cores; one by one with all cores at each sentence (four
+at most, its default), and with one. Options make its search ours: a patience of 2, the end mark counted in the length. It is
+checked that 99 of 100 answers are the same. Each works in a process of its own, so that the threads of one do not stand in the
+other's way, and without PyTorch, as `glassformer translate` does.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Which engine answers: PyTorch, or another that gives the same answers and starts without torch: what was compiled for one
-sentence at a time, CTranslate2 where it is installed."""
+"""Which engine answers: PyTorch, or another that gives the same answers and starts without torch: what was compiled, or
+CTranslate2 where it is installed."""
 
 from functools import partial
 from importlib.util import find_spec
@@ -34,7 +34,7 @@ def translator(
 ) -> "Translator":
     """One that translates as the options say; `asked` is what only PyTorch can do of what was asked for,
     `many` whether several sentences are expected at a time."""
-    if engine == "auto" and not many and not asked and (found := _compiled_translator(folder, recipe)):
+    if engine == "auto" and not asked and _compiled(folder, recipe) and (found := _compiled_translator(folder, recipe)):
         return found
     if found := _fast_translator(folder, recipe, options, engine, asked, many=many):
         return found
@@ -58,6 +58,8 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     """What finds the answers of a model that PyTorch then looks into; none if that finds them itself."""
     try:
         if recipe.task == "translate":
+            if engine == "auto" and _compiled(folder, recipe):
+                return None  # PyTorch decodes by the same
             return _fast_translator(folder, recipe, recipe.decoding, engine, [], many=True)
         if recipe.task == "language":
             return _fast_continuer(folder, recipe, GenerationOptions(temperature=0.0), engine, [], seeded=False, threads=1)
@@ -66,12 +68,16 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     return None
 
 
+def _compiled(folder: Path, recipe: Recipe) -> bool:
+    from glassformer.engine.compiled import obstacles
+
+    return not obstacles(recipe) and (folder / "model.safetensors").stat().st_size <= LARGE
+
+
 def _compiled_translator(folder: Path, recipe: Recipe) -> "Translator | None":
     from glassformer.arrays import Unfit
-    from glassformer.engine.compiled import CompiledTranslator, obstacles
+    from glassformer.engine.compiled import CompiledTranslator
 
-    if obstacles(recipe) or (folder / "model.safetensors").stat().st_size > LARGE:
-        return None
     try:
         return CompiledTranslator(folder, recipe)
     except (Unfit, UserError):  # PyTorch tells of it at length

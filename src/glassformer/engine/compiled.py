@@ -1,5 +1,5 @@
-"""Translating one sentence at a time with what was compiled from layers/compiled.c, and NumPy: PyTorch's search over PyTorch's
-numbers, without torch, which takes longer to load than a sentence to translate."""
+"""Translating with what was compiled from layers/compiled.c, and NumPy: PyTorch's search over PyTorch's numbers, without torch,
+which takes longer to load than a sentence to translate."""
 
 import math
 from collections.abc import Iterator
@@ -22,9 +22,11 @@ from glassformer.tasks.translator import Translator, batches_of, load_tokenizers
 if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
+TOGETHER = 512  # tokens of the sources, of all beams, that are searched together: more are slower, and need more memory
+
 
 class CompiledTranslator(Translator):
-    """A translator whose model is computed so. Its sentences have no company, so it is for few."""
+    """A translator whose model is computed so; of many sentences each core takes some."""
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         assert isinstance(recipe.data, PairData) and isinstance(recipe.model, TransformerOptions)
@@ -37,7 +39,8 @@ class CompiledTranslator(Translator):
         self, sources: dict[int, list[int]], options: DecodingOptions, sampling: "Sampling | None", batch_tokens: int
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
         assert sampling is None
-        batches, count = batches_of(sources, batch_tokens // options.beam, kept.cores()), kept.cores()
+        count = kept.cores()
+        batches = batches_of(sources, min(batch_tokens, TOGETHER) // options.beam, count)
 
         def solve(rows: list[int]) -> list[list[Hypothesis]]:
             ids = [sources[i] for i in rows]
@@ -64,7 +67,7 @@ class CompiledTransformer:
         self.decoder = _stack(o, weights, "decoder", tokens, o.decoder_layers)
         output = weights("output.weight", target_size, o.width) if o.tie == "none" else tokens
         bias = weights("output.bias", target_size) if o.output_bias else None
-        self.logits = Vocabulary(output, bias)
+        self.logits = Vocabulary(lambda: output, bias)
         weights.check_all_taken()
 
     def start(self, sources: list[list[int]]) -> Trails:

@@ -4,7 +4,7 @@ Of one sentence PyTorch takes longer from a call to its kernel than the kernel t
 the attention of one query each is as many small products. What is computed is what `bare` computes, with the same weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref
 from dataclasses import dataclass
 
@@ -159,12 +159,16 @@ class CompiledStack:
 
 
 class Vocabulary:
-    """Logits x Wᵀ + b (B, V) of W (V, D). One row is NumPy's, by all cores where that pays; more are C's, by W in panels."""
+    """Logits x Wᵀ + b (B, V) of W (V, D). One row is NumPy's, by all cores where that pays; more are C's, by W in panels. Where W
+    is somebody else's and may be moved, it is asked for each time."""
 
-    def __init__(self, weight: Array, bias: Array | None) -> None:
-        one = Map(weight.T, bias)
-        self.one = Shared(one, set_threads, weight.size) if weight.size >= SHARED else one
-        self.few = compiled.Panels(weight.T, bias)
+    def __init__(self, weight: Callable[[], Array], bias: Array | None) -> None:
+        def one(x: Array) -> Array:
+            return Map(weight().T, bias)(x)
+
+        first = weight()
+        self.one = Shared(one, set_threads, first.size) if first.size >= SHARED else one
+        self.few = compiled.Panels(first.T, bias)
 
     def __call__(self, x: Array) -> Array:
         logits: Array = (self.one if len(x) == 1 else self.few)(x)

@@ -46,7 +46,8 @@ class InC(BareStack):
         maps = [_maps(*each) for each in zip(self.blocks, blocks, strict=True)]
         self.stack = CompiledStack(form, tables, maps, _norm(norm))
         if output is not None:
-            self.logits = Vocabulary(_shared(output.weight), None if output.bias is None else _copied(output.bias))
+            weight, bias = output.weight, None if output.bias is None else _copied(output.bias)
+            self.logits = Vocabulary(lambda: _shared(weight), bias)
 
     def __deepcopy__(self, memo: Any) -> "InC":
         return self  # it never changes

@@ -1,5 +1,4 @@
-"""Glassformer as `glassformer translate` has it where CTranslate2 is installed, beside CTranslate2 called directly on the same
-weights, text in and text out.
+"""Glassformer as `glassformer translate` has it, beside CTranslate2 called directly on the same weights, text in and text out.
 
 In single precision `--engine auto` decides, which is what was compiled from layers/compiled.c; in eight bits it is CTranslate2.
 CTranslate2 itself is called with its own batching in three sizes, on all cores; one by one with all cores at each sentence (four

@@ -10,7 +10,7 @@ BEGIN, END = "<!-- measured: written by python -m benchmarks -->", "<!-- /measur
 TITLES = {
     "training": "Training",
     "decoding": "Decoding with PyTorch",
-    "engines": "Decoding with CTranslate2",
+    "engines": "Text to text, beside CTranslate2",
     "language": "Language model",
 }
 

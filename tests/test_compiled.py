@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from glassformer.decoding import search
 from glassformer.decoding.cores import one_core
 from glassformer.decoding.state import Limits
-from glassformer.layers import compiled, compiled_stack
+from glassformer.layers import compiled, compiled_stack, threads
 from glassformer.layers.without_modules import InC
 
 KINDS = {"plain": 0, "avx2": 1, "avx512": 2}
@@ -81,6 +81,7 @@ def test_the_vocabulary_of_one_row_is_shared(monkeypatch: pytest.MonkeyPatch, ki
     """By as many cores as there are; then all goes on with one."""
     asked: list[int] = []
     monkeypatch.setattr(compiled_stack, "SHARED", 0)
+    monkeypatch.setattr(threads, "LATE", (10.0, 0.0, 0.0))  # seconds: on a busy machine too
     monkeypatch.setattr(compiled_stack, "set_threads", lambda *counts: asked.extend(counts))
     model, source, tokens = transformer(), sentences(4), torch.tensor([[1, 3]])
     before = torch.get_num_threads()
@@ -124,6 +125,18 @@ def test_a_source_with_nothing_to_look_at_is_nothing(kind: int) -> None:
     model, sources, begin = transformer(), torch.tensor([[3, 3, 3], [0, 0, 0]]), torch.tensor([[1], [1]])
     found, _ = model.step(begin[:, 0], model.start(sources))
     close(found, model.logits(model(sources, begin))[:, -1], 2e-5)
+
+
+@pytest.mark.parametrize("other", [torch.float16, torch.float64])
+@torch.no_grad()
+def test_weights_of_another_precision_are_not_read(other: torch.dtype, kind: int) -> None:
+    """By a state in the middle; a new one knows them."""
+    model, source, token = transformer(), sentences(3), torch.tensor([1])
+    _, state = model.step(token, model.start(source))
+    model.to(other)
+    with pytest.raises(TypeError, match="other weights"):
+        model.step(token, state)
+    assert model.step(token, model.start(source))[0].dtype == other
 
 
 @pytest.mark.parametrize("changes", DOT.values(), ids=DOT)

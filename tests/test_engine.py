@@ -22,8 +22,7 @@ from small_tasks import scramble
 import glassformer as gf
 from glassformer import store
 from glassformer.engine import choice, kept, translator
-from glassformer.engine.compiled import CompiledTranslator
-from glassformer.engine.compiled import obstacles as not_compiled
+from glassformer.engine.compiled import CompiledTranslator, fits
 from glassformer.engine.continuer import FastContinuer
 from glassformer.engine.continuer import obstacles as not_written
 from glassformer.engine.translator import FastTranslator, obstacles
@@ -114,7 +113,7 @@ def test_small_models_find_the_same(changes: dict[str, Any], tmp_path: Path) -> 
 def test_what_was_compiled_finds_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
     """Also what CTranslate2 has no word for; but for additive scores."""
     task = small(tmp_path / "model", **changes)
-    if not_compiled(task.recipe):
+    if not fits(task.recipe):
         assert changes.get("scores") == "additive" or compiled.library() is None
         return
     own = CompiledTranslator(tmp_path / "model", task.recipe)
@@ -126,6 +125,32 @@ def test_what_was_compiled_finds_the_same(changes: dict[str, Any], tmp_path: Pat
         DecodingOptions(beam=2, length_penalty=50, max_length=1),
     ):
         same(task.translate_all(TEXTS, options=options), own.translate_all(TEXTS, options=options))
+
+
+@where_compiled
+@pytest.mark.parametrize("tie", ["output", "none"])
+def test_compiled_it_has_two_vocabularies(tie: str, tmp_path: Path) -> None:
+    options = replace(WORDS, shared=False)
+    words, others = (Tokenizer.train(lines, options) for lines in (LINES, [*LINES, "un hibou sur un arbre"]))
+    torch.manual_seed(3)
+    recipe = Recipe(model=replace(SIZES, tie=tie), data=PairData(max_length=20), tokenizer=options)  # type: ignore[arg-type]
+    task = Translate(recipe, words, others)
+    scramble(task.model)
+    task.model.eval()
+    task.save(tmp_path / "model")
+    same(task.translate_all(TEXTS), CompiledTranslator(tmp_path / "model", recipe).translate_all(TEXTS))
+
+
+@where_compiled
+def test_compiled_it_says_what_is_not_finite(tmp_path: Path) -> None:
+    """As PyTorch does: all weights are finite, what they make is not."""
+    task = small(tmp_path / "model")
+    for weight in task.model.encoder.parameters():
+        weight.data.fill_(3e38)
+    task.save(tmp_path / "model")
+    for each in (task, CompiledTranslator(tmp_path / "model", task.recipe)):
+        with pytest.raises(UserError, match=r"Sentence 1: the model's numbers are not finite"):
+            each.translate_all(["owl"], options=DecodingOptions(beam=1))
 
 
 @where_compiled
@@ -358,6 +383,7 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     small(tmp_path / "model")
     wanted = glassformer("translate", "-m", tmp_path / "model", "owl")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # as if it were not there
+    monkeypatch.setattr(compiled, "library", lambda: None)
     assert glassformer("translate", "-m", tmp_path / "model", "owl") == wanted
     result = glassformer("translate", "-m", tmp_path / "model", "--engine", "ctranslate2", "owl")
     assert result.code == 2 and "pip install 'glassformer[ctranslate2]'" in result.err
@@ -369,7 +395,7 @@ def test_torch_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')", encoding="utf-8")
     path = f"{tmp_path}:{ROOT / 'src'}"
     for _ in range(2):  # converted, and kept
-        result = in_its_own_process("translate", "你好", env={**os.environ, "PYTHONPATH": path})
+        result = in_its_own_process("translate", "你好", "--engine", "ctranslate2", env={**os.environ, "PYTHONPATH": path})
         assert result.code == 0 and result.out.strip() and result.err == "", result
 
 

@@ -303,5 +303,7 @@ def _plain(logits: Any) -> NDArray[np.float32] | None:
     """In single precision and the processor's memory, or none."""
     if isinstance(logits, np.ndarray):
         return logits
-    found: NDArray[Any] | None = logits.numpy() if logits.device.type == "cpu" and logits.element_size() == 4 else None
+    import torch
+
+    found: NDArray[Any] | None = logits.numpy() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
     return found

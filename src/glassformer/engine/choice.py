@@ -59,7 +59,7 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
     try:
         if recipe.task == "translate":
             if engine == "auto" and _compiled(folder, recipe):
-                return None  # PyTorch decodes by the same
+                return None  # PyTorch decodes by the same code, up to bare.SMALL
             return _fast_translator(folder, recipe, recipe.decoding, engine, [], many=True)
         if recipe.task == "language":
             return _fast_continuer(folder, recipe, GenerationOptions(temperature=0.0), engine, [], seeded=False, threads=1)
@@ -69,9 +69,9 @@ def beside(folder: Path, recipe: Recipe, engine: str) -> "Translator | Continuer
 
 
 def _compiled(folder: Path, recipe: Recipe) -> bool:
-    from glassformer.engine.compiled import obstacles
+    from glassformer.engine.compiled import fits
 
-    return not obstacles(recipe) and (folder / "model.safetensors").stat().st_size <= LARGE
+    return fits(recipe) and (folder / "model.safetensors").stat().st_size <= LARGE
 
 
 def _compiled_translator(folder: Path, recipe: Recipe) -> "Translator | None":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from glassformer.decoding.sampling import Sampling
 
 TOGETHER = 512  # tokens of the sources, of all beams, that are searched together: more are slower, and need more memory
+ALONE = 64  # tokens of a batch that is worth a core of its own
 
 
 class CompiledTranslator(Translator):
@@ -40,7 +41,7 @@ class CompiledTranslator(Translator):
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
         assert sampling is None
         count = kept.cores()
-        batches = batches_of(sources, min(batch_tokens, TOGETHER) // options.beam, count)
+        batches = batches_of(sources, min(batch_tokens, TOGETHER) // options.beam, count, ALONE)
 
         def solve(rows: list[int]) -> list[list[Hypothesis]]:
             ids = [sources[i] for i in rows]
@@ -87,14 +88,10 @@ class CompiledTransformer:
         return self.logits(x), state
 
 
-def obstacles(recipe: Recipe) -> list[str]:
-    """Why it would not find what PyTorch finds."""
+def fits(recipe: Recipe) -> bool:
+    """Whether something was compiled, and for such a model."""
     o = recipe.model
-    if compiled.library() is None:
-        return ["nothing was compiled when Glassformer was installed"]
-    if not isinstance(o, TransformerOptions) or o.scores != "dot":
-        return ["a model that is no Transformer with dot-product attention"]
-    return []
+    return compiled.library() is not None and isinstance(o, TransformerOptions) and o.scores == "dot"
 
 
 def _stack(o: TransformerOptions, weights: Weights, name: str, tokens: Array, depth: int) -> CompiledStack:
@@ -155,11 +152,7 @@ def _parts(o: TransformerOptions, weights: Weights, name: str, outputs: int, inp
 
 
 def _map(weight: Array, bias: Array | None = None) -> Map:
-    return Map(_turned(weight), bias)
-
-
-def _turned(weight: Array) -> Array:
-    return np.ascontiguousarray(weight.T)
+    return Map(np.ascontiguousarray(weight.T), bias)
 
 
 def _norm(o: TransformerOptions, weights: Weights, name: str) -> Norm:

@@ -1,4 +1,4 @@
-/* One token more of a few rows, or one short source, through a whole stack of blocks in one call.
+/* One token more of some rows, or one source, through a whole stack of blocks in one call.
  *
  * The same as layers/bare.py, by the same weights: there a token passes through a hundred small operations, each of which takes
  * longer to call than to compute. Letters are the project's: B rows, D model width, H heads, K heads of keys and values, d_k, d_v,

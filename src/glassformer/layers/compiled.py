@@ -95,7 +95,7 @@ def best(
     found = library()
     if found is None:
         return None
-    logits, known = np.ascontiguousarray(logits), np.array(before, np.float32)
+    logits, known = np.ascontiguousarray(logits, np.float32), np.array(before, np.float32)
     assert len(logits) == known.size and count > 0
     if not 0 <= eos < logits.shape[1]:
         raise IndexError(f"end mark {eos} of a vocabulary of {logits.shape[1]}")

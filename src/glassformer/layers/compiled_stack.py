@@ -80,7 +80,7 @@ class Tables:
 
 
 class CompiledStack:
-    """Calls compiled.c, which is there. It never changes."""
+    """Calls compiled.c, which is there. Nothing of it changes but where somebody else's tokens stand."""
 
     def __init__(self, form: Form, tables: Tables, blocks: Sequence[Maps], norm: Norm | None) -> None:
         self.form, self.blocks, self.width = form, blocks, tables.token.shape[1]

@@ -58,6 +58,7 @@ class InC(BareStack):
         return torch.from_numpy(self._where_tokens_are().read(ids[0].numpy())).unsqueeze(0)
 
     def begin(self, rows: int, blocks: Sequence[BlockState], memory: Tensor | None, mask: Tensor | None) -> Trails:
+        assert (memory is None) == (self.blocks[0].cross is None)
         sources = None
         if memory is not None:
             bias = None if mask is None else np.where(mask.flatten(1).numpy(), np.float32(0), np.float32(-np.inf))
@@ -74,7 +75,10 @@ class InC(BareStack):
 
     def _where_tokens_are(self) -> CompiledStack:
         """The table is the model's own, which may have been moved since."""
-        self.stack.told.tokens = self.embed.token.data_ptr()
+        token, told = self.embed.token, self.stack.told
+        if not plain(token) or not token.is_contiguous() or token.shape != (told.vocabulary, told.width):
+            raise TypeError("the model has other weights than when this state began")
+        told.tokens = token.data_ptr()
         return self.stack
 
 

@@ -142,11 +142,12 @@ class Translator(ABC):
         return min(options.max_length or 2 * len(source) + 10, self.recipe.model.max_length - 1)
 
 
-def batches_of(sources: dict[int, Ids], most: int, cores: int) -> list[list[int]]:
-    """Rows in batches of at most so many tokens, padding counted; the longest first, and some for each core."""
+def batches_of(sources: dict[int, Ids], most: int, cores: int, least: int = LEAST) -> list[list[int]]:
+    """Rows in batches of at most so many tokens, padding counted; the longest first, and some for each core if they are not
+    fewer than `least` then."""
     share = sum(map(len, sources.values())) // (SHARES * cores)
     order = sorted(sources, key=lambda i: len(sources[i]))
-    return list(by_budget(order, sources, max(1, min(most, max(share, LEAST)))))[::-1]
+    return list(by_budget(order, sources, max(1, min(most, max(share, least)))))[::-1]
 
 
 def by_budget(order: Iterable[int], sources: dict[int, Ids], tokens: int) -> Iterator[list[int]]:
